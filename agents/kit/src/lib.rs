@@ -1,0 +1,1 @@
+//! HTTP server, logging, stop signal: what the agents share.

@@ -1,0 +1,1 @@
+//! The agent in the container: runs the job and serves its log.

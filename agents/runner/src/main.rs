@@ -1,0 +1,3 @@
+//! The `dstack-runner` binary.
+
+fn main() {}

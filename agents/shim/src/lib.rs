@@ -1,0 +1,1 @@
+//! The agent on the machine: runs containers or processes for the server.

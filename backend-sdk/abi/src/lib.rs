@@ -1,0 +1,1 @@
+//! The frozen border between the host and a backend plugin.

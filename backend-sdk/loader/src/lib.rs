@@ -1,0 +1,1 @@
+//! Inspects, opens and calls one backend plugin.

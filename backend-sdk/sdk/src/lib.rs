@@ -1,0 +1,1 @@
+//! What a backend author needs: traits, export macro, host services, helpers.

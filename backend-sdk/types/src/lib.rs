@@ -1,0 +1,1 @@
+//! Data that crosses the border between the host and a backend plugin.

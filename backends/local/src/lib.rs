@@ -1,0 +1,1 @@
+//! The local backend: this machine as a cloud.

@@ -1,0 +1,1 @@
+//! A whole backend in 200 lines.

@@ -1,0 +1,1 @@
+//! HTTP and YAML model: every request, response and configuration, with validation.

@@ -1,0 +1,1 @@
+//! Commands, screens, local configuration, attach.

@@ -1,0 +1,3 @@
+//! The dstack binary: server and client.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Pure decisions: state machines, plans, conclusions, ranking, retries.

@@ -1,0 +1,1 @@
+//! Clients to shim and runner over SSH and over local sockets.

@@ -1,0 +1,1 @@
+//! The control plane: routes, services, pipelines, logs.

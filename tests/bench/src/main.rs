@@ -1,0 +1,3 @@
+//! Load and latency, printed as ratios.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The simulator: the pure engine at 10,000 machines.

@@ -1,0 +1,1 @@
+//! Test servers, fake clouds and agents. Ships nowhere.
