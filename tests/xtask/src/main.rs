@@ -1,3 +1,65 @@
-//! Every chore of the project.
+//! `cargo xtask …`: every chore of the project as one program.
+//!
+//! Used by people, by `.ci/run` and by nothing that ships. It builds with the ordinary compiler only and
+//! installs what a chore needs by itself, so a fresh machine needs nothing but Rust and a C compiler.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool for developers"
+)]
 
-fn main() {}
+mod bench;
+mod build;
+mod check;
+mod corpus;
+mod process;
+mod quickstart;
+mod setup;
+mod test;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "Chores of the project",
+    max_term_width = 100
+)]
+struct Args {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Build what is needed, start a server, run the first task and show its log
+    Quickstart(quickstart::Args),
+    /// Install what tests need, build everything, run every test
+    Test(test::Args),
+    /// Formatting, lints, the map of crates, file lengths, licences, sources, doubled crates
+    Check(check::Args),
+    /// Build backends and agents and put them where the `dstack` binary finds them
+    Plugins(build::Args),
+    /// Measure, and print ratios against the reference and against the targets
+    Bench(bench::Args),
+    /// Run every vector of a folder of configurations with right answers
+    Corpus(corpus::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    let done = match Args::parse().chore {
+        Chore::Quickstart(args) => quickstart::run(&args),
+        Chore::Test(args) => test::run(&args),
+        Chore::Check(args) => check::run(&args),
+        Chore::Plugins(args) => build::run(&args),
+        Chore::Bench(args) => bench::run(&args),
+        Chore::Corpus(args) => corpus::run(&args),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Rules about files: folders at the top, lengths, crate docs.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::process::output;
+
+/// A file longer than this has two subjects.
+const LINES: usize = 600;
+/// `lib.rs` is a table of contents.
+const LIB_LINES: usize = 80;
+/// What stands at the top, beside tool configuration and dot files.
+const TOP: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "host",
+    "backend-sdk",
+    "backends",
+    "agents",
+    "examples",
+    "tests",
+    "CONTRIBUTING.md",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "rustfmt.toml",
+    "clippy.toml",
+    "deny.toml",
+];
+
+/// One line for each broken rule.
+///
+/// # Errors
+/// If git or a file cannot be read.
+pub(super) fn findings(root: &Path) -> Result<Vec<String>> {
+    let list = output(Command::new("git").arg("-C").arg(root).args([
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]))?;
+    let mut found = Vec::new();
+    for path in list.lines() {
+        let top = path.split('/').next().unwrap_or(path);
+        if !top.starts_with('.') && !TOP.contains(&top) {
+            found.push(format!(
+                "{path}: the top level is fixed; put it below one of its folders"
+            ));
+        }
+        if !path.ends_with(".rs") {
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(root.join(path)) else {
+            continue;
+        };
+        let lines = text.lines().count();
+        let is_test =
+            path.contains("/tests/") || path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
+        if lines > LINES && !is_test {
+            found.push(format!(
+                "{path}: {lines} lines; over {LINES} a file has two subjects"
+            ));
+        }
+        if path.ends_with("src/lib.rs") {
+            if !text.trim_start().starts_with("//!") && !text.contains("#![doc = include_str!") {
+                found.push(format!(
+                    "{path}: a crate begins with what it is, who uses it and what it must not touch"
+                ));
+            }
+            if lines > LIB_LINES {
+                found.push(format!(
+                    "{path}: {lines} lines; lib.rs holds docs, mods and the public list only"
+                ));
+            }
+        }
+        if path.ends_with("/mod.rs") {
+            found.push(format!(
+                "{path}: name the file after its module, beside its folder"
+            ));
+        }
+    }
+    Ok(found)
+}

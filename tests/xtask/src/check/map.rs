@@ -1,0 +1,131 @@
+//! The walls: which of our crates may depend on which.
+
+use cargo_metadata::{DependencyKind, Metadata};
+
+/// Each room and the rooms it may name in its manifest. The same table is in CONTRIBUTING.md.
+const MAP: &[(&str, &[&str])] = &[
+    ("dstack-backend-types", &[]),
+    ("dstack-backend-abi", &[]),
+    (
+        "dstack-backend-sdk",
+        &["dstack-backend-abi", "dstack-backend-types"],
+    ),
+    (
+        "dstack-backend-loader",
+        &["dstack-backend-abi", "dstack-backend-types"],
+    ),
+    ("dstack-agent-protocol", &[]),
+    ("dstack-agent-kit", &["dstack-agent-protocol"]),
+    (
+        "dstack-shim",
+        &["dstack-agent-kit", "dstack-agent-protocol"],
+    ),
+    (
+        "dstack-runner",
+        &["dstack-agent-kit", "dstack-agent-protocol"],
+    ),
+    ("dstack-api", &["dstack-backend-types"]),
+    ("dstack-engine", &["dstack-api", "dstack-backend-types"]),
+    (
+        "dstack-store",
+        &["dstack-engine", "dstack-api", "dstack-backend-types"],
+    ),
+    (
+        "dstack-plugins",
+        &[
+            "dstack-backend-loader",
+            "dstack-backend-abi",
+            "dstack-backend-types",
+        ],
+    ),
+    (
+        "dstack-remote",
+        &[
+            "dstack-agent-protocol",
+            "dstack-api",
+            "dstack-backend-types",
+        ],
+    ),
+    (
+        "dstack-server",
+        &[
+            "dstack-store",
+            "dstack-plugins",
+            "dstack-remote",
+            "dstack-engine",
+            "dstack-api",
+            "dstack-backend-types",
+            "dstack-agent-protocol",
+        ],
+    ),
+    (
+        "dstack-cli",
+        &[
+            "dstack-api",
+            "dstack-backend-types",
+            "dstack-agent-protocol",
+        ],
+    ),
+    (
+        "dstack",
+        &[
+            "dstack-cli",
+            "dstack-server",
+            "dstack-plugins",
+            "dstack-backend-loader",
+            "dstack-backend-types",
+        ],
+    ),
+];
+
+/// Whether the crate is under a folder whose crates ship nowhere and may use anything.
+fn is_test_room(path: &str) -> bool {
+    path.starts_with("tests/")
+}
+
+/// One line for each edge that the map does not know.
+pub(super) fn findings(metadata: &Metadata) -> Vec<String> {
+    let mut found = Vec::new();
+    let ours: Vec<_> = metadata.workspace_packages();
+    let names: Vec<String> = ours
+        .iter()
+        .map(|package| package.name.to_string())
+        .collect();
+    for package in &ours {
+        let name = package.name.as_str();
+        let path = package.manifest_path.strip_prefix(&metadata.workspace_root);
+        let path = path.map_or_else(|_| package.manifest_path.as_str(), camino_str);
+        if is_test_room(path) {
+            continue;
+        }
+        let allowed: Vec<&str> = match MAP.iter().find(|(room, _)| *room == name) {
+            Some((_, allowed)) => allowed.to_vec(),
+            None if name.starts_with("dstack-backend-") => vec!["dstack-backend-sdk"],
+            None => {
+                found.push(format!(
+                    "{name}: not in the map of crates (tests/xtask/src/check/map.rs)"
+                ));
+                continue;
+            }
+        };
+        for dependency in &package.dependencies {
+            let to = dependency.name.as_str();
+            if !names.iter().any(|known| known == to) || allowed.contains(&to) {
+                continue;
+            }
+            if dependency.kind == DependencyKind::Development
+                && (to == "dstack-test-support" || to == "dstack-backend-sdk")
+            {
+                continue;
+            }
+            found.push(format!(
+                "{name} -> {to}: this wall is closed; see the map in CONTRIBUTING.md"
+            ));
+        }
+    }
+    found
+}
+
+fn camino_str(path: &cargo_metadata::camino::Utf8Path) -> &str {
+    path.as_str()
+}
