@@ -1,1 +1,14 @@
 //! Pure decisions: state machines, plans, conclusions, ranking, retries.
+//!
+//! Every pipeline of the server is a module here with a `View` (what a decision reads), `plan` (which calls to
+//! make, or the changes at once), `conclude` (what the answers mean) and [`Changes`](changes::Changes) (what is
+//! to be written). The server's shells load the view, make the calls and have the changes written by `store`;
+//! the simulator does the same with the in-memory world.
+//!
+//! Nothing here reads a clock, a file, a setting or chance: time stands in the view, chance is an argument
+//! ([`Ids`](ids::Ids)), and only ordered maps are used. The same view gives the same plan.
+
+pub mod changes;
+pub mod ids;
+pub mod model;
+pub mod view;

@@ -1,0 +1,463 @@
+//! What a decision wants written, as data.
+//!
+//! Two interpreters exist: `store` turns [`Changes`] into SQL inside one transaction guarded by the lease of
+//! the row that was decided on, and the in-memory [`World`](crate::world::World) turns them into map updates.
+//! Both follow the same rules:
+//!
+//! 1. The lease must still be held, and every [`Guard`] must hold *inside the transaction*; else nothing is
+//!    written, the row becomes due at once, and [`Changes::made`] goes to cleanup.
+//! 2. New rows, then patches, then deletions, then events. In a patch `None` leaves a column alone; for
+//!    columns that may be null, `Some(None)` writes null. `last_processed_at` of every patched row and of the
+//!    leased row becomes `now`.
+//! 3. The leased row is due again `look_again` from now; `None` means that no timer is needed (hints still
+//!    wake it). A [`Hint`] makes its row due at once, in the same transaction, and wakes its pipeline after
+//!    the commit. A hint that arrives while the row is leased must survive the apply: claiming pushes the due
+//!    time far away, a hint pulls it to now, and applying writes the *earlier* of the stored due time and
+//!    `now + look_again`.
+//! 4. [`Changes`] of a `Provision` plan's `before` are written the same way, but the lease is kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_api::fleets::{FleetSpec, FleetStatus};
+use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
+use dstack_api::jobs::{JobRuntimeData, JobStatus, JobTerminationReason};
+use dstack_api::runs::{RunSpec, RunStatus, RunTerminationReason};
+use dstack_backend_types::{BackendType, InstanceOfferWithAvailability, JobProvisioningData};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::ids::{FleetId, InstanceId, JobId, ProjectId, RunId, UserId};
+use crate::model::{CloudAttempt, FleetRow, InstanceRow, JobRow, RunRow, Stop};
+
+/// Everything that one decision wants written.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Changes {
+    /// What must still be true in the transaction.
+    pub guards: Vec<Guard>,
+    /// New runs.
+    pub new_runs: Vec<RunRow>,
+    /// New jobs.
+    pub new_jobs: Vec<JobRow>,
+    /// New instances.
+    pub new_instances: Vec<NewInstance>,
+    /// New fleets.
+    pub new_fleets: Vec<FleetRow>,
+    /// Changed runs.
+    pub runs: Vec<RunPatch>,
+    /// Changed jobs.
+    pub jobs: Vec<JobPatch>,
+    /// Changed instances.
+    pub instances: Vec<InstancePatch>,
+    /// Changed fleets.
+    pub fleets: Vec<FleetPatch>,
+    /// Old submissions that nobody needs any more.
+    pub delete_jobs: Vec<JobId>,
+    /// What happened, for people.
+    pub events: Vec<EventRow>,
+    /// Rows whose next step has become useful.
+    pub hints: Vec<Hint>,
+    /// When to look at the leased row again; `None` means only after a hint.
+    pub look_again: Option<Duration>,
+    /// What may exist at a provider and nobody tracks any more; written to the cleanup queue.
+    pub cleanup: Vec<CleanupRow>,
+    /// What the calls of this step made. Ignored when the changes are written; goes to the cleanup queue
+    /// when they are refused.
+    pub made: Vec<CleanupRow>,
+}
+
+impl Changes {
+    /// Nothing but to look again after `delay`.
+    pub fn later(delay: Duration) -> Self {
+        Self { look_again: Some(delay), ..Self::default() }
+    }
+
+    /// Nothing at all: the row waits for a hint.
+    pub fn nothing() -> Self {
+        Self::default()
+    }
+
+    /// Wakes the pipeline of a row.
+    pub fn hint(&mut self, pipeline: Pipeline, id: impl Into<RowId>) {
+        let hint = Hint { pipeline, id: id.into().0 };
+        if !self.hints.contains(&hint) {
+            self.hints.push(hint);
+        }
+    }
+
+    /// Whether nothing would be written but the time of the next look.
+    pub fn is_quiet(&self) -> bool {
+        let quiet = Self { guards: Vec::new(), look_again: None, made: Vec::new(), ..self.clone() };
+        quiet == Self::default()
+    }
+}
+
+/// A condition that is checked in the transaction that writes. Decisions are made on a view that may be
+/// seconds old; guards are what makes two decisions about the same row safe against each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Guard {
+    /// The run has one of these statuses.
+    RunIs(RunId, Vec<RunStatus>),
+    /// The job has one of these statuses.
+    JobIs(JobId, Vec<JobStatus>),
+    /// The instance has one of these statuses and is not deleted.
+    InstanceIs(InstanceId, Vec<InstanceStatus>),
+    /// The instance is idle or busy, reachable, not deleted, and at least this many blocks are free.
+    InstanceHasRoom(InstanceId, u32),
+    /// No job holds a block of the instance.
+    InstanceUnused(InstanceId),
+    /// The fleet is active, and has fewer than this many instances that are neither terminating nor
+    /// terminated (nor deleted). `None`: only that it is active.
+    FleetHasRoom(FleetId, Option<u32>),
+    /// The fleet has at least this many instances that are neither terminating nor terminated, so that one
+    /// more may go and `nodes.min` still holds.
+    FleetHasMoreThan(FleetId, u32),
+    /// No instance of the fleet has a job, is a placeholder, or is being provisioned for one.
+    FleetUnused(FleetId),
+    /// The run has no submission of this job with a higher number yet.
+    LatestSubmission(JobId),
+}
+
+/// A new instance row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewInstance {
+    /// The row. `instance_num` and `name` are placeholders when `number_it` is set.
+    pub row: InstanceRow,
+    /// Take the lowest number (from 0) that no not-deleted, not-terminated instance of the fleet has, at
+    /// the moment of writing, and name it `<fleet name>-<number>`.
+    pub number_it: bool,
+}
+
+/// Which pipeline to wake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pipeline {
+    /// Runs that are not finished.
+    Runs,
+    /// Submitted jobs.
+    JobsSubmitted,
+    /// Provisioning, pulling, running jobs.
+    JobsRunning,
+    /// Terminating jobs.
+    JobsTerminating,
+    /// Instances that are not terminated.
+    Instances,
+    /// Fleets that are not deleted.
+    Fleets,
+}
+
+impl Pipeline {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Runs,
+        Self::JobsSubmitted,
+        Self::JobsRunning,
+        Self::JobsTerminating,
+        Self::Instances,
+        Self::Fleets,
+    ];
+
+    /// Its name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::JobsSubmitted => "jobs_submitted",
+            Self::JobsRunning => "jobs_running",
+            Self::JobsTerminating => "jobs_terminating",
+            Self::Instances => "instances",
+            Self::Fleets => "fleets",
+        }
+    }
+
+    /// The pipeline that looks after a job of this status; `None` for finished ones.
+    pub const fn of_job(status: JobStatus) -> Option<Self> {
+        match status {
+            JobStatus::Submitted => Some(Self::JobsSubmitted),
+            JobStatus::Provisioning | JobStatus::Pulling | JobStatus::Running => Some(Self::JobsRunning),
+            JobStatus::Terminating => Some(Self::JobsTerminating),
+            JobStatus::Terminated | JobStatus::Aborted | JobStatus::Failed | JobStatus::Done => None,
+        }
+    }
+}
+
+/// The id of any row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowId(pub Uuid);
+
+macro_rules! row_id {
+    ($($name:ident),+) => {$(
+        impl From<$name> for RowId {
+            fn from(id: $name) -> Self {
+                Self(id.0)
+            }
+        }
+    )+};
+}
+row_id!(RunId, JobId, InstanceId, FleetId);
+
+/// A row whose next step has become useful.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hint {
+    /// Whose it is.
+    pub pipeline: Pipeline,
+    /// The row.
+    pub id: Uuid,
+}
+
+/// Something that may exist at a provider without anybody tracking it. The cleanup task deletes it, or finds
+/// that it never existed; it is idempotent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CleanupRow {
+    /// The project whose credentials reach it.
+    pub project_id: ProjectId,
+    /// The backend that may have made it.
+    pub backend: BackendType,
+    /// Where.
+    pub region: String,
+    /// What stands on its resources.
+    pub provider_ref: String,
+    /// The machine itself, when its id is known.
+    pub machine: Option<MachineRef>,
+    /// Not before this time: a call that got no answer may still be at work.
+    pub not_before: Timestamp,
+}
+
+/// A machine as `terminate_instance` wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineRef {
+    /// The provider's id.
+    pub instance_id: String,
+    /// The backend's own notes.
+    pub backend_data: Option<String>,
+}
+
+/// Who caused an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Actor {
+    /// The server itself.
+    System,
+    /// A user, by the API.
+    User(UserId),
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TargetKind {
+    /// A run.
+    Run,
+    /// A job submission.
+    Job,
+    /// An instance.
+    Instance,
+    /// A fleet.
+    Fleet,
+}
+
+impl TargetKind {
+    /// Its word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Job => "job",
+            Self::Instance => "instance",
+            Self::Fleet => "fleet",
+        }
+    }
+}
+
+/// One thing that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventTarget {
+    /// What it is.
+    pub kind: TargetKind,
+    /// Its project.
+    pub project_id: ProjectId,
+    /// Its id.
+    pub id: Uuid,
+    /// Its name at that time.
+    pub name: Arc<str>,
+}
+
+/// Something that happened, for people. Recorded at the time of the apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRow {
+    /// One line, without a final stop.
+    pub message: String,
+    /// What it is about; the first is the main one.
+    pub targets: Vec<EventTarget>,
+    /// Who caused it.
+    pub actor: Actor,
+}
+
+/// Changed columns of a run; see [`RunRow`] for their meaning.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "each field means what the field of that name in the row means")]
+pub struct RunPatch {
+    pub id: RunId,
+    pub status: Option<RunStatus>,
+    pub termination_reason: Option<Option<RunTerminationReason>>,
+    pub fleet_id: Option<Option<FleetId>>,
+    pub spec: Option<Arc<RunSpec>>,
+    pub next_triggered_at: Option<Option<Timestamp>>,
+    pub resubmission_attempt: Option<u32>,
+    pub deployment_num: Option<i64>,
+    pub priority: Option<i64>,
+    pub desired_replicas: Option<BTreeMap<String, u32>>,
+    pub deleted: Option<bool>,
+}
+
+impl RunPatch {
+    /// A patch that changes nothing yet.
+    pub fn of(id: RunId) -> Self {
+        Self {
+            id,
+            status: None,
+            termination_reason: None,
+            fleet_id: None,
+            spec: None,
+            next_triggered_at: None,
+            resubmission_attempt: None,
+            deployment_num: None,
+            priority: None,
+            desired_replicas: None,
+            deleted: None,
+        }
+    }
+}
+
+/// Changed columns of a job; see [`JobRow`] for their meaning.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "each field means what the field of that name in the row means")]
+pub struct JobPatch {
+    pub id: JobId,
+    pub status: Option<JobStatus>,
+    pub termination_reason: Option<Option<JobTerminationReason>>,
+    pub termination_reason_message: Option<Option<String>>,
+    pub exit_status: Option<Option<i64>>,
+    pub instance_id: Option<Option<InstanceId>>,
+    pub deployment_num: Option<i64>,
+    pub started_at: Option<Option<Timestamp>>,
+    pub finished_at: Option<Option<Timestamp>>,
+    pub stop: Option<Stop>,
+    pub remove_at: Option<Option<Timestamp>>,
+    pub provisioning_data: Option<Option<Arc<JobProvisioningData>>>,
+    pub runtime_data: Option<Option<Arc<JobRuntimeData>>>,
+    pub blocks: Option<u32>,
+    pub runner_timestamp: Option<i64>,
+    pub disconnected_at: Option<Option<Timestamp>>,
+    pub inactivity_secs: Option<Option<i64>>,
+    pub released: Option<bool>,
+    pub registered: Option<bool>,
+}
+
+impl JobPatch {
+    /// A patch that changes nothing yet.
+    pub fn of(id: JobId) -> Self {
+        Self {
+            id,
+            status: None,
+            termination_reason: None,
+            termination_reason_message: None,
+            exit_status: None,
+            instance_id: None,
+            deployment_num: None,
+            started_at: None,
+            finished_at: None,
+            stop: None,
+            remove_at: None,
+            provisioning_data: None,
+            runtime_data: None,
+            blocks: None,
+            runner_timestamp: None,
+            disconnected_at: None,
+            inactivity_secs: None,
+            released: None,
+            registered: None,
+        }
+    }
+}
+
+/// Changed columns of an instance; see [`InstanceRow`] for their meaning.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "each field means what the field of that name in the row means")]
+pub struct InstancePatch {
+    pub id: InstanceId,
+    pub status: Option<InstanceStatus>,
+    pub unreachable: Option<bool>,
+    pub health: Option<HealthStatus>,
+    pub termination_reason: Option<Option<InstanceTerminationReason>>,
+    pub termination_reason_message: Option<Option<String>>,
+    pub started_at: Option<Option<Timestamp>>,
+    pub finished_at: Option<Option<Timestamp>>,
+    pub last_job_at: Option<Option<Timestamp>>,
+    pub idle_limit: Option<Option<i64>>,
+    pub give_up_at: Option<Option<Timestamp>>,
+    pub first_end_failure_at: Option<Option<Timestamp>>,
+    pub health_checked_at: Option<Option<Timestamp>>,
+    pub attempt: Option<Option<CloudAttempt>>,
+    pub provider_ref: Option<Option<String>>,
+    pub provisioning_data: Option<Option<Arc<JobProvisioningData>>>,
+    pub offer: Option<Option<Arc<InstanceOfferWithAvailability>>>,
+    pub total_blocks: Option<Option<u32>>,
+    /// Added to `busy_blocks` in the transaction, so that two jobs that come and go together both count.
+    pub busy_blocks_delta: i32,
+    pub owner_job: Option<Option<JobId>>,
+    pub deleted: Option<bool>,
+}
+
+impl InstancePatch {
+    /// A patch that changes nothing yet.
+    pub fn of(id: InstanceId) -> Self {
+        Self {
+            id,
+            status: None,
+            unreachable: None,
+            health: None,
+            termination_reason: None,
+            termination_reason_message: None,
+            started_at: None,
+            finished_at: None,
+            last_job_at: None,
+            idle_limit: None,
+            give_up_at: None,
+            first_end_failure_at: None,
+            health_checked_at: None,
+            attempt: None,
+            provider_ref: None,
+            provisioning_data: None,
+            offer: None,
+            total_blocks: None,
+            busy_blocks_delta: 0,
+            owner_job: None,
+            deleted: None,
+        }
+    }
+}
+
+/// Changed columns of a fleet; see [`FleetRow`] for their meaning.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "each field means what the field of that name in the row means")]
+pub struct FleetPatch {
+    pub id: FleetId,
+    pub status: Option<FleetStatus>,
+    pub status_message: Option<Option<String>>,
+    pub spec: Option<Arc<FleetSpec>>,
+    pub consolidation_attempt: Option<u32>,
+    pub consolidated_at: Option<Option<Timestamp>>,
+    pub deleted: Option<bool>,
+}
+
+impl FleetPatch {
+    /// A patch that changes nothing yet.
+    pub fn of(id: FleetId) -> Self {
+        Self {
+            id,
+            status: None,
+            status_message: None,
+            spec: None,
+            consolidation_attempt: None,
+            consolidated_at: None,
+            deleted: None,
+        }
+    }
+}
