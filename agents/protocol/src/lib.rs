@@ -1,1 +1,42 @@
-//! Wire types of the shim, runner and gateway APIs.
+//! Wire types of the shim and runner APIs: what travels between the server and the two agents on a machine.
+//!
+//! Used by the agents, which read requests and write replies, and by the host, which does the reverse. Types only:
+//! nothing here opens a socket, reads a clock or touches a file.
+//!
+//! Reading follows the agents' rules: unknown fields are ignored and `null` stands for the zero value of a field.
+//! Writing puts every field on the wire, with `null` where nothing is known, unless a field says otherwise.
+//!
+//! # Our extensions
+//!
+//! They are additions that a client of the compatible API never sees:
+//!
+//! | where | what |
+//! |---|---|
+//! | shim `GET /api/tasks/{id}?wait=<status>&timeout_ms=<n>` | Long poll: answers as soon as the task's status differs from `<status>`, or after `timeout_ms` (at most [`shim::LONG_POLL_MAX_MS`]) with the state it has then. An unknown `<status>` is a 400. |
+//! | shim `--socket`, `--runtime` | HTTP on a Unix socket instead of a TCP port; jobs without containers (see [`process_runtime`]). |
+//! | runner `start --task-dir`, `--port-file` | How the shim starts a runner without a container (see [`process_runtime`]). |
+
+mod constants;
+mod nullable;
+pub mod process_runtime;
+pub mod runner;
+mod secret;
+pub mod shim;
+
+pub use constants::{
+    COMPATIBLE_VERSION, CONTAINER_SSH_PORT, DCGM_EXPORTER_PORT, MAX_JSON_BODY_BYTES, RUNNER_PORT,
+    RUNNER_SERVICE, SHIM_PORT, SHIM_SERVICE, reason,
+};
+pub use nullable::nullable;
+pub use secret::Secret;
+
+use serde::{Deserialize, Serialize};
+
+/// Reply of `GET /api/healthcheck` of both agents: the only call that negotiates versions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Healthcheck {
+    /// [`SHIM_SERVICE`] or [`RUNNER_SERVICE`]; the server refuses any other word.
+    pub service: String,
+    /// The agent's version as it prints with `--version`.
+    pub version: String,
+}
