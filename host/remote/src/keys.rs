@@ -1,0 +1,88 @@
+//! SSH key pairs in OpenSSH's text form.
+
+use russh::keys::{Algorithm, PrivateKey, decode_secret_key, ssh_key::LineEnding};
+
+use crate::{RemoteError, Secret};
+
+/// A key pair as text: what is stored for projects and users, and put into `authorized_keys`.
+#[derive(Debug, Clone)]
+pub struct KeyPair {
+    /// The OpenSSH private key, several lines, ending in a newline.
+    pub private: Secret,
+    /// One line: `ssh-ed25519 <base64> <comment>`.
+    pub public: String,
+}
+
+impl KeyPair {
+    /// Makes a fresh ed25519 pair; `comment` ends up in the public line.
+    ///
+    /// # Errors
+    /// [`RemoteError::Invalid`] if the comment has a line break or the key cannot be written out.
+    pub fn generate(comment: &str) -> Result<Self, RemoteError> {
+        if comment.contains(['\n', '\r']) {
+            return Err(RemoteError::Invalid(
+                "an ssh key's comment is one line".to_owned(),
+            ));
+        }
+        let invalid = |e| RemoteError::Invalid(format!("cannot make an ssh key: {e}"));
+        let mut key = PrivateKey::random(&mut rand::rng(), Algorithm::Ed25519).map_err(invalid)?;
+        key.set_comment(comment);
+        let private = key.to_openssh(LineEnding::LF).map_err(invalid)?;
+        let public = key.public_key().to_openssh().map_err(invalid)?;
+        Ok(Self {
+            private: Secret::new(private.as_str()),
+            public,
+        })
+    }
+}
+
+/// The public line of an OpenSSH private key.
+///
+/// # Errors
+/// [`RemoteError::Invalid`] if the text is no private key or is protected by a passphrase.
+pub fn public_key_of(private: &Secret) -> Result<String, RemoteError> {
+    let line = parse(private)?.public_key().to_openssh();
+    line.map_err(|e| RemoteError::Invalid(format!("cannot write the public key: {e}")))
+}
+
+/// Reads a private key; the error never quotes it.
+pub(crate) fn parse(private: &Secret) -> Result<PrivateKey, RemoteError> {
+    decode_secret_key(private.expose(), None)
+        .map_err(|e| RemoteError::Invalid(format!("unusable ssh private key: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_pair_belongs_together() {
+        let pair = KeyPair::generate("dstack project main").unwrap();
+        assert!(
+            pair.public.starts_with("ssh-ed25519 AAAA"),
+            "{}",
+            pair.public
+        );
+        assert!(
+            pair.public.ends_with(" dstack project main"),
+            "{}",
+            pair.public
+        );
+        assert_eq!(public_key_of(&pair.private).unwrap(), pair.public);
+        let other = KeyPair::generate("x").unwrap();
+        assert_ne!(other.public, pair.public);
+    }
+
+    #[test]
+    fn a_private_key_never_shows_in_debug_or_errors() {
+        let pair = KeyPair::generate("c").unwrap();
+        assert!(!format!("{pair:?}").contains("PRIVATE KEY"));
+        let bad = public_key_of(&Secret::new("-----BEGIN hunter2")).unwrap_err();
+        assert!(!bad.to_string().contains("hunter2"), "{bad}");
+    }
+
+    #[test]
+    fn a_comment_of_two_lines_is_refused() {
+        assert!(KeyPair::generate("a\nssh-rsa AAAA").is_err());
+    }
+}
