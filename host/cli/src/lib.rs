@@ -1,1 +1,26 @@
-//! Commands, screens, local configuration, attach.
+//! The command line: commands, screens, local configuration, attach.
+//!
+//! Used by the `dstack` binary. Touches the terminal, `~/.dstack`, `~/.ssh/config`, git and the server's HTTP API;
+//! never the store, the engine or plugins. It is blocking and has no runtime, so that a command starts in
+//! a few milliseconds.
+//!
+//! ```no_run
+//! let args = ["dstack", "ps", "--json"].map(std::ffi::OsString::from);
+//! std::process::exit(i32::from(dstack_cli::main(args)));
+//! ```
+
+mod args;
+mod attach;
+mod client;
+mod cmd;
+mod cx;
+mod error;
+pub mod local_config;
+mod run;
+pub mod settings;
+mod ui;
+mod yaml;
+
+pub use args::command;
+pub use error::CliError;
+pub use run::{main, version};

@@ -1,0 +1,70 @@
+//! The tree of commands.
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::cmd;
+use crate::cx::Cx;
+use crate::error::CliError;
+
+/// Provision machines on any cloud and run dev environments, tasks and services on them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dstack",
+    disable_version_flag = true,
+    max_term_width = 100,
+    after_help = "Examples:\n  dstack server                       start a server\n  dstack apply -f task.dstack.yml     run a configuration\n  dstack ps                           what runs\n  dstack logs NAME                    what it printed"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Show the version
+    #[arg(short = 'v', long = "version", action = clap::ArgAction::SetTrue)]
+    version: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Apply a configuration: run a task, create a fleet
+    Apply(cmd::apply::Args),
+    /// Plugins with their state
+    Backend(cmd::backend::Args),
+    /// Shell completion
+    Completion(cmd::completion::Args),
+    /// Fleets of machines
+    Fleet(cmd::fleet::Args),
+    /// The log of a run
+    Logs(cmd::logs::Args),
+    /// What machines are offered, and at what price
+    Offer(cmd::offer::Args),
+    /// Projects in the client's configuration
+    Project(cmd::project::Args),
+    /// Runs
+    Ps(cmd::ps::Args),
+    /// Start a server
+    Server(cmd::server::Args),
+    /// Stop a run
+    Stop(cmd::stop::Args),
+}
+
+impl Command {
+    pub(crate) fn run(self, cx: &mut Cx) -> Result<(), CliError> {
+        match self {
+            Self::Apply(args) => cmd::apply::run(args, cx),
+            Self::Backend(args) => cmd::backend::run(args, cx),
+            Self::Completion(args) => cmd::completion::run(&args, cx),
+            Self::Fleet(args) => cmd::fleet::run(args, cx),
+            Self::Logs(args) => cmd::logs::run(&args, cx),
+            Self::Offer(args) => cmd::offer::run(args, cx),
+            Self::Project(args) => cmd::project::run(args, cx),
+            Self::Ps(args) => cmd::ps::run(&args, cx),
+            Self::Server(_) => Err(CliError::message("this build of dstack has no server in it")),
+            Self::Stop(args) => cmd::stop::run(&args, cx),
+        }
+    }
+}
+
+/// The whole tree, for completion and documentation.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}

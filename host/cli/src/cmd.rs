@@ -1,0 +1,12 @@
+//! One file a command.
+
+pub(crate) mod apply;
+pub(crate) mod backend;
+pub(crate) mod completion;
+pub(crate) mod fleet;
+pub(crate) mod logs;
+pub(crate) mod offer;
+pub(crate) mod project;
+pub(crate) mod ps;
+pub(crate) mod server;
+pub(crate) mod stop;

@@ -1,0 +1,50 @@
+//! From arguments to an exit code.
+
+use std::ffi::OsString;
+
+use clap::FromArgMatches;
+
+use crate::args::{Cli, command};
+use crate::cx::Cx;
+use crate::error::CliError;
+use crate::settings::{COMPATIBLE_VERSION, ProcessVars, Settings, VERSION};
+use crate::ui::Tone;
+
+/// What `--version` prints: the bare own version first, for scripts.
+#[must_use]
+pub fn version() -> String {
+    format!("{VERSION} (compatible with {COMPATIBLE_VERSION})")
+}
+
+/// Runs one command; 0 if it did what it was asked.
+///
+/// Usage errors end with 2, as usual for command lines; every other error with 1.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let settings = Settings::from_env(&ProcessVars);
+    let mut cx = Cx::new(settings);
+    let matches = match command().try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help goes to standard output, complaints to standard error; a closed pipe is nobody's fault.
+            drop(error.print());
+            return if error.use_stderr() { 2 } else { 0 };
+        }
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => {
+            drop(error.print());
+            return 2;
+        }
+    };
+    match cli.command.run(&mut cx) {
+        Ok(()) => 0,
+        Err(CliError::Quiet) => 1,
+        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => 1,
+        Err(error) => {
+            let text = cx.ui.paint(Tone::Bad, &error.to_string());
+            drop(cx.ui.note(text));
+            1
+        }
+    }
+}
