@@ -1,1 +1,48 @@
 //! HTTP and YAML model: every request, response and configuration, with validation.
+//!
+//! Used by the server, the command line and the engine. Shapes, normal forms and words only: nothing here reads a
+//! file, the clock or the network, and nothing decides what depends on stored state. Unknown fields are ignored when
+//! reading; the server refuses them in requests by itself. Optional fields are written as `null` unless a field says
+//! otherwise.
+//!
+//! ```
+//! use dstack_api::jobs::{JobStatus, JobTerminationReason};
+//!
+//! assert!(JobStatus::Running.can_become(JobStatus::Terminating));
+//! assert_eq!(JobTerminationReason::VolumeError.status(), JobStatus::Failed);
+//! ```
+
+pub mod backends;
+pub mod error;
+pub mod events;
+pub mod files;
+pub mod fleets;
+pub mod gateways;
+pub mod gpus;
+pub mod instances;
+pub mod jobs;
+pub mod logs;
+pub mod plugins;
+pub mod projects;
+pub mod repos;
+pub mod runs;
+pub mod secrets;
+pub mod server_info;
+pub mod time;
+pub mod users;
+pub mod volumes;
+pub mod words;
+
+/// Stands for the configuration model until it is there.
+pub mod config {
+    /// Any configuration.
+    pub type RunConfiguration = serde_json::Value;
+    /// Any configuration.
+    pub type FleetConfiguration = serde_json::Value;
+    /// Any profile.
+    pub type Profile = serde_json::Value;
+    /// Any mount.
+    pub type MountPoint = serde_json::Value;
+    /// Any policy.
+    pub type UtilizationPolicy = serde_json::Value;
+}

@@ -1,0 +1,20 @@
+//! Archives of files that runs mount.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// An uploaded archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileArchive {
+    /// Id, for [`crate::jobs::FileArchiveMapping`].
+    pub id: Uuid,
+    /// SHA-256 of the content, in hexadecimal.
+    pub hash: String,
+}
+
+/// `POST /api/files/get_archive_by_hash`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetFileArchiveByHashRequest {
+    /// SHA-256 of the content, in hexadecimal.
+    pub hash: String,
+}
