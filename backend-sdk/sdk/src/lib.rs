@@ -1,1 +1,15 @@
 //! What a backend author needs: traits, export macro, host services, helpers.
+//!
+//! A backend is a shared library of its own. Its crate depends on this one only, implements [`Backend`], [`Compute`], a
+//! [`Configurator`] and the [`capabilities`] its provider has, and names them once in the export macro. Methods block; all
+//! waiting goes through the host's services. Nothing here knows of the host's database, API or agents.
+
+pub mod capabilities;
+pub mod config;
+
+pub use capabilities::{Backend, Compute, Configurator, run_job_on_new_instance};
+pub use dstack_backend_types as types;
+pub use dstack_backend_types::{BackendError, ErrorKind, Secret};
+pub use schemars;
+pub use serde;
+pub use serde_json;
