@@ -1,7 +1,9 @@
 //! Volumes: network disks.
 
+use dstack_backend_types::{VolumeAttachmentData, VolumeProvisioningData};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::words::wire_enum;
@@ -64,4 +66,84 @@ pub struct GetVolumeRequest {
 pub struct DeleteVolumesRequest {
     /// Names; unknown ones are ignored.
     pub names: Vec<String>,
+}
+
+/// An instance that has a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeInstance {
+    /// Name.
+    pub name: String,
+    /// Fleet.
+    #[serde(default)]
+    pub fleet_name: Option<String>,
+    /// Number within the fleet.
+    pub instance_num: u32,
+    /// The provider's id.
+    #[serde(default)]
+    pub instance_id: Option<String>,
+}
+
+/// A volume on an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeAttachment {
+    /// Which.
+    pub instance: VolumeInstance,
+    /// How.
+    #[serde(default)]
+    pub attachment_data: Option<VolumeAttachmentData>,
+}
+
+/// A volume as the API shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Id.
+    pub id: Uuid,
+    /// Name.
+    pub name: String,
+    /// Who made it.
+    pub user: String,
+    /// Project.
+    pub project_name: String,
+    /// What the user wants, tagged by `backend`.
+    pub configuration: Value,
+    /// Whether it was made outside and only registered.
+    pub external: bool,
+    /// When it was made.
+    #[serde(with = "crate::time")]
+    pub created_at: Timestamp,
+    /// When the server last looked at it.
+    #[serde(with = "crate::time")]
+    pub last_processed_at: Timestamp,
+    /// Status.
+    pub status: VolumeStatus,
+    /// Details of the status.
+    #[serde(default)]
+    pub status_message: Option<String>,
+    /// Whether it was deleted.
+    pub deleted: bool,
+    /// When.
+    #[serde(default, with = "crate::time::option")]
+    pub deleted_at: Option<Timestamp>,
+    /// The provider's id.
+    #[serde(default)]
+    pub volume_id: Option<String>,
+    /// What came out of making it.
+    #[serde(default)]
+    pub provisioning_data: Option<VolumeProvisioningData>,
+    /// US dollars so far.
+    #[serde(default)]
+    pub cost: f64,
+    /// Where it is in use.
+    #[serde(default)]
+    pub attachments: Option<Vec<VolumeAttachment>>,
+    /// Deprecated; the first attachment's.
+    #[serde(default)]
+    pub attachment_data: Option<VolumeAttachmentData>,
+}
+
+/// `POST /api/project/{project}/volumes/create`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CreateVolumeRequest {
+    /// What the user wants, tagged by `backend`.
+    pub configuration: Value,
 }
