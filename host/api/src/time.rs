@@ -24,7 +24,7 @@ pub fn format(at: Timestamp) -> String {
 pub fn parse(text: &str) -> Result<Timestamp, jiff::Error> {
     let at = text.parse::<Timestamp>().or_else(|error| {
         let civil: jiff::civil::DateTime = text.parse().map_err(|_| error)?;
-        Ok::<_, jiff::Error>(jiff::tz::TimeZone::UTC.to_timestamp(civil)?)
+        jiff::tz::TimeZone::UTC.to_timestamp(civil)
     })?;
     Timestamp::from_microsecond(at.as_microsecond())
 }
