@@ -13,6 +13,7 @@ pub mod instances;
 pub mod jobs;
 pub mod listing;
 pub mod manifest;
+pub mod matching;
 pub mod methods;
 pub mod offers;
 pub mod placement;
