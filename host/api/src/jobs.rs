@@ -288,7 +288,7 @@ pub struct JobSubmission {
     pub submission_num: u32,
     /// The run's deployment it belongs to.
     #[serde(default)]
-    pub deployment_num: i64,
+    pub deployment_num: u32,
     /// When it was made.
     #[serde(with = "crate::time")]
     pub submitted_at: Timestamp,

@@ -125,7 +125,7 @@ pub struct Run {
     pub service: Option<ServiceSpec>,
     /// Number of in-place updates.
     #[serde(default)]
-    pub deployment_num: i64,
+    pub deployment_num: u32,
     /// What went wrong, for people.
     #[serde(default)]
     pub error: Option<String>,
