@@ -47,7 +47,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    pub(crate) fn run(self, cx: &mut Cx) -> Result<(), CliError> {
+    pub(crate) fn run(self, cx: &mut Cx<'_>) -> Result<(), CliError> {
         match self {
             Self::Apply(args) => cmd::apply::run(args, cx),
             Self::Backend(args) => cmd::backend::run(args, cx),
@@ -57,7 +57,7 @@ impl Command {
             Self::Offer(args) => cmd::offer::run(args, cx),
             Self::Project(args) => cmd::project::run(args, cx),
             Self::Ps(args) => cmd::ps::run(&args, cx),
-            Self::Server(_) => Err(CliError::message("this build of dstack has no server in it")),
+            Self::Server(args) => cx.local.server(&args).map_err(CliError::Message),
             Self::Stop(args) => cmd::stop::run(&args, cx),
         }
     }

@@ -5,12 +5,13 @@ use crate::error::CliError;
 use crate::local_config::{LocalConfig, Project};
 use crate::settings::Settings;
 use crate::ui::Ui;
+use crate::Local;
 
 /// Made once for each command.
-#[derive(Debug)]
-pub(crate) struct Cx {
+pub(crate) struct Cx<'a> {
     pub(crate) settings: Settings,
     pub(crate) ui: Ui,
+    pub(crate) local: &'a dyn Local,
 }
 
 /// The project that a command works in, with its server.
@@ -20,11 +21,11 @@ pub(crate) struct Here {
     pub(crate) client: Client,
 }
 
-impl Cx {
+impl<'a> Cx<'a> {
     /// The terminal of this process.
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings, local: &'a dyn Local) -> Self {
         let ui = Ui::standard(settings.is_plain);
-        Self { settings, ui }
+        Self { settings, ui, local }
     }
 
     /// The client's file; what is wrong with it is said once.

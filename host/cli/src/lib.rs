@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! let args = ["dstack", "ps", "--json"].map(std::ffi::OsString::from);
-//! std::process::exit(i32::from(dstack_cli::main(args)));
+//! std::process::exit(i32::from(dstack_cli::main(args, &dstack_cli::ClientOnly)));
 //! ```
 
 mod args;
@@ -19,8 +19,10 @@ pub mod local_config;
 mod run;
 pub mod settings;
 mod ui;
+mod view;
 mod yaml;
 
 pub use args::command;
 pub use error::CliError;
-pub use run::{main, version};
+pub use cmd::server::{Args as ServerArgs, LogLevel};
+pub use run::{ClientOnly, Local, main, version};

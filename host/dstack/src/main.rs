@@ -1,3 +1,28 @@
-//! The dstack binary: server and client.
+//! The `dstack` binary: `server` starts the server, `backend inspect` and `backend lock` look at plugin files, everything
+//! else is the client.
+//!
+//! It maps arguments to calls and errors to an exit code, and must not do anything else.
 
-fn main() {}
+mod local;
+mod start;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    // Scripts ask for the version often: before the tree of commands is built.
+    if let [_, only] = args.as_slice()
+        && (only == "--version" || only == "-v")
+    {
+        return say(&dstack_cli::version());
+    }
+    ExitCode::from(dstack_cli::main(args, &local::Host))
+}
+
+fn say(text: &str) -> ExitCode {
+    use std::io::Write as _;
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dstack_backend_types::methods::{CreateInstanceRequest, RunJobRequest};
 use dstack_backend_types::{BackendError, BackendType, InstanceOfferWithAvailability, JobProvisioningData, Requirements, SshKey};
 use dstack_engine::ids::ProjectId;
-use dstack_engine::view::BackendFacts;
+use dstack_engine::view::BackendAbilities;
 use futures_util::future::BoxFuture;
 
 /// A question for offers, to all backends of a project at once.
@@ -53,7 +53,7 @@ pub struct CloudMachine {
 /// The backends of all projects. Calls are bounded by the deadlines of the plugin host and never hold a transaction.
 pub trait Clouds: Send + Sync {
     /// What the project's backends can do. Asks nobody.
-    fn backends(&self, project: ProjectId) -> BoxFuture<'_, Vec<BackendFacts>>;
+    fn backends(&self, project: ProjectId) -> BoxFuture<'_, Vec<BackendAbilities>>;
     /// Asks all backends at once; one that fails keeps its error as its answer.
     fn offers(&self, query: OfferQuery) -> BoxFuture<'_, Vec<BackendOffers>>;
     /// Makes a machine.

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, cx: &mut Cx) -> Result<(), CliError> {
+pub(crate) fn run(args: &Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::args::command(), "dstack", &mut script);
     cx.ui.raw(&script)

@@ -72,7 +72,7 @@ struct DeleteArgs {
     yes: bool,
 }
 
-pub(crate) fn run(args: Args, cx: &mut Cx) -> Result<(), CliError> {
+pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     match args.command.unwrap_or(Command::List(ListArgs::default())) {
         Command::List(args) => list(&args, cx),
         Command::Add(args) => add(args, cx),
@@ -92,7 +92,7 @@ fn unknown(name: &str) -> CliError {
     CliError::message(format!("project {name} is not configured; `dstack project list` shows what is"))
 }
 
-fn list(args: &ListArgs, cx: &mut Cx) -> Result<(), CliError> {
+fn list(args: &ListArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let config = cx.local_config()?;
     let default = config.default_project().map(|project| project.name.clone());
     let mut rows = Vec::new();
@@ -117,13 +117,13 @@ fn list(args: &ListArgs, cx: &mut Cx) -> Result<(), CliError> {
     cx.ui.line(table)
 }
 
-fn user_of(project: &Project, cx: &Cx) -> Result<String, CliError> {
+fn user_of(project: &Project, cx: &Cx<'_>) -> Result<String, CliError> {
     let client = Client::new(&project.url, Some(project.token.clone()), &cx.settings.api_version);
     let user: dstack_api::users::User = client.ask("/api/users/get_my_user")?;
     Ok(user.username)
 }
 
-fn add(args: AddArgs, cx: &mut Cx) -> Result<(), CliError> {
+fn add(args: AddArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let token = Token(args.token);
     let client = Client::new(&args.url, Some(token.clone()), &cx.settings.api_version);
     // Nothing is written unless the server knows the project and the token.
@@ -142,7 +142,7 @@ fn add(args: AddArgs, cx: &mut Cx) -> Result<(), CliError> {
     cx.ui.line(format!("Configuration updated at {}", crate::local_config::path(&cx.settings.home).display()))
 }
 
-fn delete(args: &DeleteArgs, cx: &mut Cx) -> Result<(), CliError> {
+fn delete(args: &DeleteArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let mut config = cx.local_config()?;
     if !config.projects.iter().any(|project| project.name == args.name) {
         return Err(unknown(&args.name));

@@ -1,0 +1,6 @@
+//! What things look like in tables and sentences.
+
+pub(crate) mod fleets;
+pub(crate) mod offers;
+pub(crate) mod runs;
+pub(crate) mod values;

@@ -1,0 +1,156 @@
+//! The backends of all projects, over the plugin host.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_backend_types::methods::{CreateInstanceRequest, GetOffersRequest, RunJobRequest};
+use dstack_backend_types::{BackendError, BackendType, ErrorKind, JobProvisioningData, SshKey, capability};
+use dstack_engine::ids::ProjectId;
+use dstack_engine::view::BackendAbilities;
+use dstack_plugins::{Backend, CallError, Plugins};
+use futures_util::future::{BoxFuture, join_all};
+
+use crate::ports::{BackendOffers, CloudMachine, Clouds, OfferQuery};
+
+/// A configured backend of a project, credentials included.
+#[derive(Clone)]
+pub struct ProjectBackend {
+    /// Its type, which is the name of its plugin.
+    pub kind: BackendType,
+    /// What the backend is opened with.
+    pub config: serde_json::Value,
+}
+
+impl std::fmt::Debug for ProjectBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ProjectBackend({})", self.kind.as_str())
+    }
+}
+
+/// Knows which backends a project has.
+pub trait ProjectBackends: Send + Sync {
+    /// The project's backends, by name. An unknown project has none.
+    fn of(&self, project: ProjectId) -> BoxFuture<'_, Arc<Vec<ProjectBackend>>>;
+}
+
+/// [`Clouds`] over the plugin host.
+pub struct PluginClouds {
+    plugins: Plugins,
+    projects: Arc<dyn ProjectBackends>,
+}
+
+impl std::fmt::Debug for PluginClouds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PluginClouds")
+    }
+}
+
+impl PluginClouds {
+    /// The plugins, and who knows which of them a project uses.
+    #[must_use]
+    pub fn new(plugins: Plugins, projects: Arc<dyn ProjectBackends>) -> Self {
+        Self { plugins, projects }
+    }
+
+    async fn open(&self, project: ProjectId, kind: &BackendType) -> Result<Backend, BackendError> {
+        let all = self.projects.of(project).await;
+        let Some(found) = all.iter().find(|backend| backend.kind == *kind) else {
+            return Err(BackendError::new(
+                ErrorKind::NotFound,
+                format!("the project has no backend {} any more", kind.as_str()),
+            ));
+        };
+        self.plugins.backend(&project.to_string(), kind.as_str(), &found.config).await.map_err(plain)
+    }
+
+    async fn ask(&self, project: ProjectId, backend: &ProjectBackend, question: &GetOffersRequest) -> BackendOffers {
+        let offers = match self.open(project, &backend.kind).await {
+            Ok(opened) => opened.get_offers(question).await.map_err(plain),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &offers {
+            tracing::warn!(backend = backend.kind.as_str(), error = %error.message, "a backend gave no offers");
+        }
+        BackendOffers { backend: backend.kind.clone(), offers }
+    }
+}
+
+/// The error that the engine judges; which backend and method it was is in the span.
+fn plain(error: CallError) -> BackendError {
+    error.error
+}
+
+impl Clouds for PluginClouds {
+    fn backends(&self, project: ProjectId) -> BoxFuture<'_, Vec<BackendAbilities>> {
+        Box::pin(async move {
+            let all = self.projects.of(project).await;
+            all.iter().filter_map(|backend| abilities(&self.plugins, &backend.kind)).collect()
+        })
+    }
+
+    fn offers(&self, query: OfferQuery) -> BoxFuture<'_, Vec<BackendOffers>> {
+        Box::pin(async move {
+            let all = self.projects.of(query.project).await;
+            let question = GetOffersRequest {
+                requirements: (*query.requirements).clone(),
+                full_offers: query.full_offers,
+                unallocated_resources: query.unallocated_resources,
+            };
+            let wanted = |kind: &BackendType| query.backends.as_ref().is_none_or(|only| only.contains(kind));
+            let asked = all.iter().filter(|backend| wanted(&backend.kind));
+            join_all(asked.map(|backend| self.ask(query.project, backend, &question))).await
+        })
+    }
+
+    fn create_instance<'a>(
+        &'a self,
+        project: ProjectId,
+        backend: &'a BackendType,
+        order: CreateInstanceRequest,
+    ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
+        Box::pin(async move { self.open(project, backend).await?.create_instance(&order).await.map_err(plain) })
+    }
+
+    fn run_job<'a>(
+        &'a self,
+        project: ProjectId,
+        backend: &'a BackendType,
+        order: RunJobRequest,
+    ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
+        Box::pin(async move { self.open(project, backend).await?.run_job(&order).await.map_err(plain) })
+    }
+
+    fn update<'a>(
+        &'a self,
+        project: ProjectId,
+        data: &'a JobProvisioningData,
+        key: &'a SshKey,
+    ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
+        Box::pin(async move {
+            let backend = self.open(project, &data.backend).await?;
+            backend.update_provisioning_data(data.clone(), key.clone()).await.map_err(plain)
+        })
+    }
+
+    fn terminate<'a>(&'a self, machine: &'a CloudMachine) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(async move {
+            let backend = self.open(machine.project, &machine.backend).await?;
+            let notes = machine.backend_data.as_deref();
+            backend.terminate_instance(&machine.instance_id, &machine.region, notes).await.map_err(plain)
+        })
+    }
+}
+
+/// What a backend can do, from its manifest; `None` if its plugin is not usable.
+fn abilities(plugins: &Plugins, kind: &BackendType) -> Option<BackendAbilities> {
+    let manifest = plugins.manifest(kind.as_str())?;
+    Some(BackendAbilities {
+        name: kind.clone(),
+        creates_instances: manifest.has(capability::CREATE_INSTANCE),
+        multinode: manifest.has(capability::MULTINODE),
+        reservations: manifest.has(capability::RESERVATION),
+        privileged: manifest.has(capability::PRIVILEGED),
+        instance_mounts: manifest.has(capability::INSTANCE_VOLUMES),
+        provisioning_timeout: Duration::from_secs(manifest.provisioning_timeout_s.unwrap_or(600)),
+    })
+}
