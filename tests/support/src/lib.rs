@@ -1,1 +1,5 @@
 //! Test servers, fake clouds and agents. Ships nowhere.
+//!
+//! Used by tests of every room, which may depend on it in `dev-dependencies` only.
+
+pub mod server;
