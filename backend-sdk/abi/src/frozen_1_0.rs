@@ -1,5 +1,10 @@
 //! A verbatim copy of the border as of 1.0.0. Never edit it: it stands for every plugin in the field.
-#![allow(dead_code, unreachable_pub, reason = "only the layouts are compared")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "only the layouts are compared"
+)]
 
 use abi_stable::{
     StableAbi,

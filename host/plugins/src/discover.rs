@@ -1,0 +1,176 @@
+//! Looks through the plugin folders. Nothing of a file runs here.
+
+use crate::{
+    config::{Isolation, PluginsConfig},
+    folder::{library_files, writable_by_others},
+    lock::LockFile,
+    status::{PluginState, PluginStatus},
+};
+use dstack_backend_loader::{Inspected, inspect};
+use dstack_backend_types::Manifest;
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    io,
+    path::Path,
+};
+
+/// What was found.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Files that may be used, by name.
+    pub usable: BTreeMap<String, (Inspected, Isolation)>,
+    /// The others, each with its reason.
+    pub rest: Vec<PluginStatus>,
+}
+
+/// Looks through the folders in order.
+pub(crate) fn discover(config: &PluginsConfig) -> Found {
+    let mut found = Found::default();
+    let mut seen_folders = HashSet::new();
+    let mut seen_files = HashMap::new();
+    for folder in &config.folders {
+        let Ok(folder) = folder.canonicalize() else {
+            continue;
+        };
+        if seen_folders.insert(folder.clone()) {
+            scan(&folder, config, &mut seen_files, &mut found);
+        }
+    }
+    for status in &found.rest {
+        let error = status.error.as_deref().unwrap_or_default();
+        tracing::warn!(backend = status.name, path = %status.path.display(), error, "backend plugin not used");
+    }
+    found
+}
+
+fn scan(
+    folder: &Path,
+    config: &PluginsConfig,
+    seen: &mut HashMap<(u64, u64), String>,
+    found: &mut Found,
+) {
+    let files = match library_files(folder) {
+        Ok(files) => files,
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return,
+        Err(error) => {
+            found.rest.push(refused(
+                folder,
+                None,
+                &format!("cannot read the folder: {error}"),
+            ));
+            return;
+        }
+    };
+    if files.is_empty() {
+        return;
+    }
+    let folder_problem = writable_by_others(folder, "folder");
+    let (lock, lock_problem) = match LockFile::read(folder) {
+        Ok(lock) => (lock, None),
+        Err(error) => (
+            LockFile::default(),
+            Some(format!("cannot read plugins.lock: {error}")),
+        ),
+    };
+    let mut here: BTreeMap<String, Vec<Inspected>> = BTreeMap::new();
+    for path in files {
+        let problem = folder_problem.clone().or_else(|| {
+            // A pipe or a folder is named as such by the inspection.
+            path.is_file()
+                .then(|| writable_by_others(&path, "file"))
+                .flatten()
+        });
+        match (problem, inspect(&path)) {
+            (None, Ok(file)) => here
+                .entry(file.manifest.name.clone())
+                .or_default()
+                .push(file),
+            (Some(problem), Ok(file)) => found.rest.push(refused(&path, Some(&file), &problem)),
+            (_, Err(error)) => found.rest.push(refused(&path, None, &error.to_string())),
+        }
+    }
+    for (name, mut files) in here {
+        if files.len() > 1 {
+            for file in &files {
+                let others: Vec<String> = files
+                    .iter()
+                    .filter(|other| other.path != file.path)
+                    .map(|other| other.path.display().to_string())
+                    .collect();
+                let reason = format!(
+                    "the same folder has the backend {name} twice: also {}; remove one",
+                    others.join(", ")
+                );
+                found.rest.push(refused(&file.path, Some(file), &reason));
+            }
+            continue;
+        }
+        let Some(file) = files.pop() else { continue };
+        if let Some((winner, _)) = found.usable.get(&name) {
+            let reason = format!("{} comes first", winner.path.display());
+            let mut status = refused(&file.path, Some(&file), &reason);
+            status.state = PluginState::Shadowed;
+            found.rest.push(status);
+            continue;
+        }
+        // The same file under another name would meet its own statics.
+        if let Some(other) = seen.insert(file.identity, file.path.display().to_string()) {
+            found.rest.push(refused(
+                &file.path,
+                Some(&file),
+                &format!("is the same file as {other}"),
+            ));
+            continue;
+        }
+        let is_locked = lock.covers(&name, &file.sha256);
+        let isolation = config.isolation.get(&name).copied();
+        match isolation.unwrap_or(if is_locked {
+            Isolation::InProcess
+        } else {
+            Isolation::Process
+        }) {
+            Isolation::InProcess => {
+                found.usable.insert(name, (file, Isolation::InProcess));
+            }
+            Isolation::Process => {
+                let reason = why_not_in_process(&name, isolation, lock_problem.as_deref());
+                let mut status = refused(&file.path, Some(&file), &reason);
+                status.isolation = Some(Isolation::Process);
+                found.rest.push(status);
+            }
+        }
+    }
+}
+
+fn why_not_in_process(name: &str, set: Option<Isolation>, lock_problem: Option<&str>) -> String {
+    if set.is_some() {
+        return format!(
+            "`isolation: process` is set for {name}, and this version cannot run a backend in a child process yet"
+        );
+    }
+    let why = lock_problem.unwrap_or("its hash is not in plugins.lock");
+    format!(
+        "{why}, and this version cannot run a backend in a child process yet; if you trust the file, run `dstack backend lock` on its folder or set `isolation: in_process` for {name}"
+    )
+}
+
+fn refused(path: &Path, file: Option<&Inspected>, reason: &str) -> PluginStatus {
+    let manifest: Option<&Manifest> = file.map(|file| &file.manifest);
+    let file_name = || {
+        path.file_stem()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+            .into_owned()
+    };
+    PluginStatus {
+        name: manifest.map_or_else(file_name, |m| m.name.clone()),
+        version: manifest.map(|m| m.version.clone()),
+        sdk: manifest.map(|m| m.sdk.clone()),
+        capabilities: manifest.map(|m| m.capabilities.clone()).unwrap_or_default(),
+        hash: file.map(|file| file.sha256.clone()),
+        isolation: None,
+        state: PluginState::Refused,
+        error: Some(reason.to_owned()),
+        path: path.to_owned(),
+    }
+}

@@ -1,0 +1,223 @@
+//! Starts, finds and stops the shim of a home. All three may be called at any moment, any number of times.
+
+use super::keeper;
+use crate::services::unix_http;
+use dstack_backend_types::{BackendError, ErrorKind, services::ShimState};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde::Deserialize;
+use std::{ffi::OsString, io, os::unix::fs::DirBuilderExt, path::Path, time::Duration};
+use tokio::time::{Instant, sleep};
+
+const SOCKET: &str = "shim.sock";
+/// The kernel's limit for a socket's path, with its closing zero.
+const MAX_SOCKET_PATH: usize = 107;
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// Stopping a container may take its time; killing does not.
+const TERMINATE_LIMIT: Duration = Duration::from_secs(15);
+const KEEPER_LIMIT: Duration = Duration::from_secs(6);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(20);
+
+/// How the shim is.
+pub(super) async fn state(home: &Path) -> ShimState {
+    let socket = home.join(SOCKET);
+    let is_running = keeper::is_alive(home);
+    let answer = unix_http::request(&socket, "GET", "/api/healthcheck", "", ANSWER_LIMIT);
+    let is_ready = is_running && matches!(answer.await, Ok((200, _)));
+    ShimState {
+        is_running,
+        is_ready,
+        home: home.display().to_string(),
+        socket: socket.display().to_string(),
+    }
+}
+
+/// Starts keeper and shim, unless they run.
+pub(super) async fn start(
+    home: &Path,
+    shim: &Path,
+    runner: &Path,
+    flags: &[String],
+) -> Result<ShimState, BackendError> {
+    let failed = |what: &str, e: &io::Error| {
+        BackendError::new(
+            ErrorKind::Provisioning,
+            format!("cannot {what} {}: {e}", home.display()),
+        )
+    };
+    let socket = home.join(SOCKET);
+    if socket.as_os_str().len() > MAX_SOCKET_PATH {
+        let message = format!(
+            "the path {} is too long for a socket, at most {MAX_SOCKET_PATH} bytes; choose a shorter data folder",
+            socket.display()
+        );
+        return Err(BackendError::new(ErrorKind::Provisioning, message));
+    }
+    if keeper::is_alive(home) {
+        return Ok(state(home).await);
+    }
+    // Others must not reach the socket: whoever does may run anything as us.
+    let mut builder = std::fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(home)
+        .map_err(|e| failed("make the folder", &e))?;
+    let mut command: Vec<OsString> = vec![
+        shim.into(),
+        "--shim-home".into(),
+        home.into(),
+        "--socket".into(),
+        socket.into(),
+    ];
+    command.extend(["--runner-binary-path".into(), runner.into()]);
+    command.extend(flags.iter().map(OsString::from));
+    keeper::spawn(home, &command)
+        .await
+        .map_err(|e| failed("start a shim in", &e))?;
+    let started = Instant::now();
+    while !keeper::is_alive(home) {
+        if started.elapsed() > KEEPER_LIMIT {
+            let message = format!(
+                "the keeper of the shim in {} did not start; see keeper.log there",
+                home.display()
+            );
+            return Err(BackendError::new(ErrorKind::Provisioning, message));
+        }
+        sleep(POLL).await;
+    }
+    Ok(state(home).await)
+}
+
+#[derive(Deserialize)]
+struct Tasks {
+    #[serde(default)]
+    tasks: Vec<Task>,
+}
+
+#[derive(Deserialize)]
+struct Task {
+    id: String,
+}
+
+/// Ends all tasks, then keeper and shim.
+pub(super) async fn stop(home: &Path) -> Result<ShimState, BackendError> {
+    if !home.exists() {
+        return Ok(state(home).await);
+    }
+    // A shim between two starts cannot end its tasks: give it the keeper's pause to come back.
+    let mut is_ready = state(home).await.is_ready;
+    let asked = Instant::now();
+    while !is_ready && keeper::is_alive(home) && asked.elapsed() < STOP_LIMIT {
+        sleep(POLL).await;
+        is_ready = state(home).await.is_ready;
+    }
+    if is_ready {
+        end_tasks(&home.join(SOCKET)).await;
+    }
+    end_processes(home).await?;
+    if let Err(error) = std::fs::remove_file(home.join(SOCKET))
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(home = %home.display(), %error, "cannot remove the socket of a stopped shim");
+    }
+    Ok(state(home).await)
+}
+
+async fn end_tasks(socket: &Path) {
+    let tasks = match unix_http::request(socket, "GET", "/api/tasks", "", ANSWER_LIMIT).await {
+        Ok((200, body)) => serde_json::from_slice::<Tasks>(&body)
+            .map(|all| all.tasks)
+            .unwrap_or_default(),
+        Ok((status, _)) => {
+            tracing::warn!(
+                status,
+                "a shim that is being stopped does not list its tasks"
+            );
+            return;
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a shim that is being stopped does not list its tasks");
+            return;
+        }
+    };
+    const REASON: &str =
+        r#"{"termination_reason":"terminated_by_server","termination_message":"","timeout":0}"#;
+    for task in tasks {
+        let path = format!("/api/tasks/{}", task.id);
+        for (action, body) in [("terminate", REASON), ("remove", "")] {
+            let ended = unix_http::request(
+                socket,
+                "POST",
+                &format!("{path}/{action}"),
+                body,
+                TERMINATE_LIMIT,
+            )
+            .await;
+            if !matches!(ended, Ok((200 | 404, _))) {
+                tracing::warn!(
+                    task = task.id,
+                    action,
+                    ?ended,
+                    "a task of a shim that is being stopped does not end"
+                );
+            }
+        }
+    }
+}
+
+/// Kills the keeper first, so that it starts nothing, then asks the shim to end and at last kills it.
+async fn end_processes(home: &Path) -> Result<(), BackendError> {
+    let signal = |pid: i32, signal: Signal| {
+        // Fails only if the process is gone, which is what we want.
+        if let Err(error) = kill(Pid::from_raw(pid), signal) {
+            tracing::debug!(pid, %error, "signal not delivered");
+        }
+    };
+    let keepers = keeper::holders(home);
+    let mut shims: Vec<i32> = keepers
+        .iter()
+        .flat_map(|pid| keeper::children(*pid))
+        .collect();
+    for pid in keepers {
+        signal(pid, Signal::SIGKILL);
+    }
+    shims.extend(keeper::strays(home));
+    shims.sort_unstable();
+    shims.dedup();
+    let shims: Vec<_> = shims
+        .into_iter()
+        .filter_map(|pid| Some((pid, keeper::stat(pid)?)))
+        .collect();
+    for (pid, _) in &shims {
+        signal(*pid, Signal::SIGTERM);
+    }
+    let asked = Instant::now();
+    let mut is_killed = false;
+    loop {
+        let left: Vec<i32> = shims
+            .iter()
+            .filter(|(pid, seen)| keeper::still_runs(*pid, *seen))
+            .map(|(pid, _)| *pid)
+            .collect();
+        if left.is_empty() && !keeper::is_alive(home) {
+            return Ok(());
+        }
+        if asked.elapsed() > STOP_LIMIT * 2 {
+            return Err(BackendError::not_yet_terminated(format!(
+                "the shim in {} does not end",
+                home.display()
+            )));
+        }
+        if asked.elapsed() > STOP_LIMIT && !is_killed {
+            is_killed = true;
+            for pid in left {
+                signal(pid, Signal::SIGKILL);
+            }
+        }
+        sleep(POLL).await;
+    }
+}
