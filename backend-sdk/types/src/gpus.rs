@@ -1,6 +1,12 @@
 //! Accelerator models by name. Names are compared ignoring case.
 
+mod names;
+#[cfg(test)]
+mod tests;
+
 use crate::instances::AcceleratorVendor;
+
+pub use names::{amd_model, intel_model, nvidia_model};
 
 /// A known model. A name may come with several memory sizes; everything else is the same for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

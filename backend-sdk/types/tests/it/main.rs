@@ -1,0 +1,4 @@
+//! The shapes against recorded exchanges, and the registry against itself.
+
+mod registry;
+mod wire;
