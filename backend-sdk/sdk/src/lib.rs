@@ -4,8 +4,22 @@
 //! [`Configurator`] and the [`capabilities`] its provider has, and names them once in the export macro. Methods block; all
 //! waiting goes through the host's services. Nothing here knows of the host's database, API or agents.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "cargo tells tests where they are"
+    )
+)]
+
+pub mod arch;
 pub mod capabilities;
 pub mod config;
+pub mod names;
+pub mod offers;
+pub mod tags;
+#[cfg(test)]
+mod vectors;
 
 pub use capabilities::{Backend, Compute, Configurator, run_job_on_new_instance};
 pub use dstack_backend_types as types;

@@ -4,6 +4,14 @@
 //! that is also part of the HTTP API is that of the HTTP API. Unknown fields are ignored, new fields have defaults.
 //! Only data and pure functions here: no files, no network, no clock.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "cargo tells tests where they are"
+    )
+)]
+
 pub mod backend_type;
 pub mod capability;
 pub mod error;
