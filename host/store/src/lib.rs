@@ -1,1 +1,51 @@
-//! SQL: schema, migrations, queries, leases.
+//! SQL: schema, migrations, queries, leases. The only room that knows the database.
+//!
+//! Used by the server's services and pipeline shells. It makes no decisions and touches no network. Queries are
+//! ordinary functions on one transaction, one file for each table; they run on the store's threads:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), dstack_store::DbError> {
+//! use dstack_store::{Store, StoreConfig, users};
+//!
+//! let store = Store::open(StoreConfig::file("/var/lib/dstack/sqlite.db"))?;
+//! let admin = store.read(|tx| users::by_name(tx, "admin")).await?;
+//! # Ok(()) }
+//! ```
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "every query fails for the same reasons, and DbError tells them"
+)]
+
+pub mod apply;
+pub mod archives;
+pub mod backends;
+pub mod cleanups;
+mod codec;
+mod error;
+pub mod events;
+pub mod fleets;
+mod guards;
+pub mod instances;
+pub mod jobs;
+pub mod lease;
+pub mod meta;
+mod migrations;
+mod page;
+mod patch;
+pub mod projects;
+pub mod repos;
+pub mod runs;
+mod sealed;
+pub mod secrets;
+mod sql;
+mod sqlite;
+mod store;
+mod tx;
+pub mod users;
+
+pub use error::DbError;
+pub use page::Page;
+pub use sealed::Sealed;
+pub use sql::{Dialect, Sql};
+pub use store::{GROUP, Store, StoreConfig};
+pub use tx::{Cell, Columns, FromCell, Json, Query, Row, Tx, Value};

@@ -1,0 +1,44 @@
+//! Schema changes: numbered, only ever added, all pending ones applied in one transaction.
+//!
+//! One number has a file for each database. Edit none that was released: write the next one.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::error::DbError;
+
+struct Migration {
+    number: i64,
+    sqlite: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    number: 1,
+    sqlite: include_str!("migrations/sqlite/0001_init.sql"),
+}];
+
+/// Brings the schema to the newest number.
+pub(crate) fn migrate(connection: &mut Connection) -> Result<(), DbError> {
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    tx.execute_batch(
+        "CREATE TABLE IF NOT EXISTS schema_version (number INTEGER NOT NULL PRIMARY KEY, applied_at INTEGER NOT NULL)",
+    )?;
+    let found: i64 = tx.query_row(
+        "SELECT coalesce(max(number), 0) FROM schema_version",
+        [],
+        |row| row.get(0),
+    )?;
+    let known = MIGRATIONS.last().map_or(0, |it| it.number);
+    if found > known {
+        return Err(DbError::TooNew { found, known });
+    }
+    for migration in MIGRATIONS.iter().filter(|it| it.number > found) {
+        tx.execute_batch(migration.sqlite)?;
+        tx.execute(
+            "INSERT INTO schema_version (number, applied_at) VALUES (?1, ?2)",
+            (migration.number, jiff::Timestamp::now().as_microsecond()),
+        )?;
+        tracing::debug!(number = migration.number, "schema migrated");
+    }
+    tx.commit()?;
+    Ok(())
+}
