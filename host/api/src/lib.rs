@@ -13,6 +13,7 @@
 //! ```
 
 pub mod backends;
+pub mod config;
 pub mod error;
 pub mod events;
 pub mod files;
@@ -32,17 +33,3 @@ pub mod time;
 pub mod users;
 pub mod volumes;
 pub mod words;
-
-/// Stands for the configuration model until it is there.
-pub mod config {
-    /// Any configuration.
-    pub type RunConfiguration = serde_json::Value;
-    /// Any configuration.
-    pub type FleetConfiguration = serde_json::Value;
-    /// Any profile.
-    pub type Profile = serde_json::Value;
-    /// Any mount.
-    pub type MountPoint = serde_json::Value;
-    /// Any policy.
-    pub type UtilizationPolicy = serde_json::Value;
-}

@@ -34,14 +34,20 @@ pub fn any(value: &Value, cx: &mut Reader) -> Result<i64, Failed> {
     let seconds = match value {
         Value::Number(number) => number.as_i64().or_else(|| {
             let float = number.as_f64().filter(|f| f.abs() < 1e15)?;
-            #[expect(clippy::cast_possible_truncation, reason = "fractions of seconds are dropped")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "fractions of seconds are dropped"
+            )]
             Some(float as i64)
         }),
         Value::String(text) => parse(text),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
     seconds.ok_or_else(|| {
-        cx.fail(format!("expected a duration such as 90s, 5m, 2h, 1d or 1w, got {}", describe(value)))
+        cx.fail(format!(
+            "expected a duration such as 90s, 5m, 2h, 1d or 1w, got {}",
+            describe(value)
+        ))
     })
 }
 
@@ -51,7 +57,9 @@ pub fn any(value: &Value, cx: &mut Reader) -> Result<i64, Failed> {
 /// [`Failed`] if it is none or negative.
 pub fn positive(value: &Value, cx: &mut Reader) -> Result<i64, Failed> {
     match any(value, cx)? {
-        seconds if seconds < 0 => Err(cx.fail(format!("a duration cannot be negative, got {seconds}"))),
+        seconds if seconds < 0 => {
+            Err(cx.fail(format!("a duration cannot be negative, got {seconds}")))
+        }
         seconds => Ok(seconds),
     }
 }

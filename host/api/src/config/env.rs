@@ -30,7 +30,10 @@ pub struct UnsetVariable(pub String);
 impl Env {
     /// The variables whose value is still to be taken from the caller.
     pub fn unresolved(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(|(_, v)| **v == EnvValue::FromCaller).map(|(k, _)| k.as_str())
+        self.0
+            .iter()
+            .filter(|(_, v)| **v == EnvValue::FromCaller)
+            .map(|(k, _)| k.as_str())
     }
 
     /// The values, all of which must be known.
@@ -49,7 +52,10 @@ impl Env {
     ///
     /// # Errors
     /// [`UnsetVariable`] names the first that `lookup` does not know.
-    pub fn resolve(&mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<(), UnsetVariable> {
+    pub fn resolve(
+        &mut self,
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<(), UnsetVariable> {
         for (name, value) in &mut self.0 {
             if *value == EnvValue::FromCaller {
                 *value = EnvValue::Text(lookup(name).ok_or_else(|| UnsetVariable(name.clone()))?);

@@ -39,7 +39,11 @@ pub fn check_resource_name(what: &'static str, name: &str) -> Result<(), BadName
     let rule = "2 to 41 lower-case letters, digits and dashes, starting with a letter";
     match is_resource_name(name) {
         true => Ok(()),
-        false => Err(BadName { what, name: name.to_owned(), rule }),
+        false => Err(BadName {
+            what,
+            name: name.to_owned(),
+            rule,
+        }),
     }
 }
 
@@ -70,5 +74,8 @@ pub fn is_tag_key(key: &str) -> bool {
 
 /// Whether it fits the value of a tag: `^[a-zA-Z0-9 .:/=_\-+@]{0,256}$`.
 pub fn is_tag_value(value: &str) -> bool {
-    value.len() <= 256 && all(value, |c| c.is_ascii_alphanumeric() || " .:/=_-+@".contains(c))
+    value.len() <= 256
+        && all(value, |c| {
+            c.is_ascii_alphanumeric() || " .:/=_-+@".contains(c)
+        })
 }

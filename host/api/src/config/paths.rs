@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::object::config;
-use super::words::RepoExistsAction;
+use crate::jobs::RepoExistsAction;
 
 /// A port of the container and where it shows up at the person's machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -22,7 +22,10 @@ const PORT_FORMS: &str = "a port (1 to 65535), `LOCAL:CONTAINER` or `*:CONTAINER
 impl PortMapping {
     /// The same port on both sides.
     pub const fn same(port: u16) -> Self {
-        Self { local_port: Some(port), container_port: port }
+        Self {
+            local_port: Some(port),
+            container_port: port,
+        }
     }
 
     /// Reads `8080`, `80:8080`, `*:8080`.
@@ -33,10 +36,14 @@ impl PortMapping {
         };
         match text.split_once(':') {
             None => port(text).map(Self::same),
-            Some(("*", right)) => Some(Self { local_port: None, container_port: port(right)? }),
-            Some((left, right)) => {
-                Some(Self { local_port: Some(port(left)?), container_port: port(right)? })
-            }
+            Some(("*", right)) => Some(Self {
+                local_port: None,
+                container_port: port(right)?,
+            }),
+            Some((left, right)) => Some(Self {
+                local_port: Some(port(left)?),
+                container_port: port(right)?,
+            }),
         }
     }
 
@@ -49,7 +56,10 @@ impl PortMapping {
         };
         if single {
             let container_port = port(value, cx)?;
-            return Ok(Self { local_port: Some(80), container_port });
+            return Ok(Self {
+                local_port: Some(80),
+                container_port,
+            });
         }
         if value.as_str().is_some_and(|text| text.starts_with('*')) {
             return Err(cx.fail("the port of a service cannot have `*` as the local side"));
@@ -73,7 +83,10 @@ impl FromValue for PortMapping {
                 let local_port = obj.optional_with("local_port", cx, port);
                 let container_port = obj.required_with("container_port", cx, port);
                 obj.finish(cx)?;
-                Ok(Self { local_port: local_port?, container_port: container_port? })
+                Ok(Self {
+                    local_port: local_port?,
+                    container_port: container_port?,
+                })
             }
             Value::Null | Value::Bool(_) | Value::Array(_) => {
                 Err(cx.fail(format!("expected {PORT_FORMS}, got {}", describe(value))))
@@ -154,11 +167,18 @@ impl MountPoint {
             .ok_or_else(|| format!("\"{text}\" is no mount; {forms}"))?;
         let path = clean_path(right)?;
         if left.contains('/') {
-            Ok(Self::Instance { instance_path: clean_path(left)?, path, optional: false })
+            Ok(Self::Instance {
+                instance_path: clean_path(left)?,
+                path,
+                optional: false,
+            })
         } else if left.starts_with('~') || left.starts_with('.') {
             Err(format!("the path {left} must be absolute; {forms}"))
         } else {
-            Ok(Self::Volume { name: Names::One(left.to_owned()), path })
+            Ok(Self::Volume {
+                name: Names::One(left.to_owned()),
+                path,
+            })
         }
     }
 }
@@ -168,7 +188,10 @@ fn clean_path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
         return Err(format!("the path \"{text}\" must be absolute"));
     }
-    let parts: Vec<_> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let parts: Vec<_> = text
+        .split('/')
+        .filter(|part| !matches!(*part, "" | "."))
+        .collect();
     if parts.contains(&"..") {
         return Err(format!("the path \"{text}\" must not contain `..`"));
     }
@@ -189,10 +212,21 @@ impl FromValue for MountPoint {
         let read = if obj.has("instance_path") {
             let instance_path = obj.required_with("instance_path", cx, absolute);
             let optional = obj.defaulted("optional", cx, || false);
-            (|| Ok(Self::Instance { instance_path: instance_path?, path: path?, optional: optional? }))()
+            (|| {
+                Ok(Self::Instance {
+                    instance_path: instance_path?,
+                    path: path?,
+                    optional: optional?,
+                })
+            })()
         } else {
             let name = obj.required("name", cx);
-            (|| Ok(Self::Volume { name: name?, path: path? }))()
+            (|| {
+                Ok(Self::Volume {
+                    name: name?,
+                    path: path?,
+                })
+            })()
         };
         obj.finish(cx)?;
         read
@@ -242,7 +276,9 @@ impl FileMapping {
         let local_path = parts.next().unwrap_or_default();
         let path = unix_path(parts.next().unwrap_or_else(|| local_path.clone()))?;
         match parts.next() {
-            Some(_) => Err(format!("\"{text}\" has too many parts; write `LOCAL:CONTAINER`")),
+            Some(_) => Err(format!(
+                "\"{text}\" has too many parts; write `LOCAL:CONTAINER`"
+            )),
             None => Ok(Self { local_path, path }),
         }
     }
@@ -259,7 +295,10 @@ impl FromValue for FileMapping {
             unix_path(String::from_value(value, cx)?).map_err(|why| cx.fail(why))
         });
         obj.finish(cx)?;
-        Ok(Self { local_path: local_path?, path: path? })
+        Ok(Self {
+            local_path: local_path?,
+            path: path?,
+        })
     }
 }
 
@@ -290,7 +329,9 @@ fn repo_target(value: &Value, cx: &mut Reader) -> Result<String, Failed> {
 fn check_repo_target(path: String) -> Result<String, String> {
     let own_home = path == "~" || path.starts_with("~/");
     if path.starts_with('~') && !own_home {
-        return Err(format!("the home of another user (\"{path}\") is not supported"));
+        return Err(format!(
+            "the home of another user (\"{path}\") is not supported"
+        ));
     }
     Ok(path)
 }
@@ -311,7 +352,9 @@ impl RepoSpec {
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = split_drive(text);
         let is_url = !is_windows(text)
-            && parts.get(1).is_some_and(|second| second.starts_with("//") || parts[0].contains('@'));
+            && parts
+                .get(1)
+                .is_some_and(|second| second.starts_with("//") || parts[0].contains('@'));
         let (local_path, url, rest) = match parts.as_slice() {
             [first, second, rest @ ..] if is_url => (None, Some(format!("{first}:{second}")), rest),
             [first, rest @ ..] if !first.is_empty() => (Some(first.clone()), None, rest),
@@ -320,9 +363,20 @@ impl RepoSpec {
         let path = match rest {
             [] => ".".to_owned(),
             [path] => check_repo_target(path.clone())?,
-            _ => return Err(format!("\"{text}\" has too many parts; write `REPO:CONTAINER_PATH`")),
+            _ => {
+                return Err(format!(
+                    "\"{text}\" has too many parts; write `REPO:CONTAINER_PATH`"
+                ));
+            }
         };
-        Ok(Self { local_path, url, branch: None, hash: None, path, if_exists: RepoExistsAction::Error })
+        Ok(Self {
+            local_path,
+            url,
+            branch: None,
+            hash: None,
+            path,
+            if_exists: RepoExistsAction::Error,
+        })
     }
 }
 

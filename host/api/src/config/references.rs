@@ -27,7 +27,10 @@ impl EntityReference {
             None => (None, text),
         };
         let fits = !name.is_empty() && !name.contains('/') && project != Some("");
-        fits.then(|| Self { project: project.map(str::to_owned), name: name.to_owned() })
+        fits.then(|| Self {
+            project: project.map(str::to_owned),
+            name: name.to_owned(),
+        })
     }
 }
 
@@ -46,11 +49,20 @@ impl FromValue for EntityReference {
             let mut obj = cx.object(value)?;
             let (project, name) = (obj.optional("project", cx), obj.required("name", cx));
             obj.finish(cx)?;
-            return Ok(Self { project: project?, name: name? });
+            return Ok(Self {
+                project: project?,
+                name: name?,
+            });
         }
-        text_of(value).as_deref().and_then(Self::parse).ok_or_else(|| {
-            cx.fail(format!("expected `name` or `project/name`, got {}", describe(value)))
-        })
+        text_of(value)
+            .as_deref()
+            .and_then(Self::parse)
+            .ok_or_else(|| {
+                cx.fail(format!(
+                    "expected `name` or `project/name`, got {}",
+                    describe(value)
+                ))
+            })
     }
 }
 
@@ -91,12 +103,19 @@ impl FromValue for InstanceSelector {
         }
         let mut obj = cx.object(value)?;
         let read = if obj.has("name") {
-            obj.required_with("name", cx, non_empty).map(|name| Self::Name { name })
+            obj.required_with("name", cx, non_empty)
+                .map(|name| Self::Name { name })
         } else if obj.has("hostname") {
-            obj.required_with("hostname", cx, non_empty).map(|hostname| Self::Hostname { hostname })
+            obj.required_with("hostname", cx, non_empty)
+                .map(|hostname| Self::Hostname { hostname })
         } else {
             let (fleet, instance) = (obj.required("fleet", cx), obj.required("instance", cx));
-            fleet.and_then(|fleet| Ok(Self::Number { fleet, instance: instance? }))
+            fleet.and_then(|fleet| {
+                Ok(Self::Number {
+                    fleet,
+                    instance: instance?,
+                })
+            })
         };
         obj.finish(cx)?;
         read
@@ -109,12 +128,17 @@ pub type Tags = BTreeMap<String, String>;
 /// Reads tags: text values only.
 pub(crate) fn tags(value: &Value, cx: &mut Reader) -> Result<Tags, Failed> {
     let Value::Object(map) = value else {
-        return Err(cx.fail(format!("expected a mapping of tags, got {}", describe(value))));
+        return Err(cx.fail(format!(
+            "expected a mapping of tags, got {}",
+            describe(value)
+        )));
     };
     let mut result = Ok(Tags::new());
     for (key, value) in map {
         let problem = match value.as_str() {
-            _ if !is_tag_key(key) => "a tag key has 1 to 60 letters, digits, `-` and `_`".to_owned(),
+            _ if !is_tag_key(key) => {
+                "a tag key has 1 to 60 letters, digits, `-` and `_`".to_owned()
+            }
             Some(text) if is_tag_value(text) => {
                 if let Ok(tags) = &mut result {
                     tags.insert(key.clone(), text.to_owned());
@@ -124,7 +148,10 @@ pub(crate) fn tags(value: &Value, cx: &mut Reader) -> Result<Tags, Failed> {
             Some(_) => {
                 "a tag value has up to 256 letters, digits, spaces and any of `.:/=_-+@`".to_owned()
             }
-            None => format!("a tag value must be text, got {}; put it in quotes", describe(value)),
+            None => format!(
+                "a tag value must be text, got {}; put it in quotes",
+                describe(value)
+            ),
         };
         result = Err(cx.fail_at(key, problem));
     }

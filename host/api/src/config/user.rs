@@ -1,23 +1,6 @@
 //! The Unix user of a job.
 
-use serde::{Deserialize, Serialize};
-
-/// A user and a group, each by number or by name.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct UnixUser {
-    /// User number.
-    #[serde(default)]
-    pub uid: Option<u32>,
-    /// Group number.
-    #[serde(default)]
-    pub gid: Option<u32>,
-    /// User name.
-    #[serde(default)]
-    pub username: Option<String>,
-    /// Group name.
-    #[serde(default)]
-    pub groupname: Option<String>,
-}
+use crate::jobs::UnixUser;
 
 /// Why a text is no user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +26,11 @@ impl UnixUser {
         };
         let (uid, username) = part(user)?;
         let (gid, groupname) = group.map(part).transpose()?.unwrap_or_default();
-        Ok(Self { uid, gid, username, groupname })
+        Ok(Self {
+            uid,
+            gid,
+            username,
+            groupname,
+        })
     }
 }

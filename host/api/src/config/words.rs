@@ -1,6 +1,24 @@
 //! The words of configurations.
 
+use dstack_backend_types::reading::{Failed, FromValue, Reader};
 use dstack_backend_types::words;
+use serde_json::Value;
+
+use crate::jobs::{HttpMethod, ProbeType, RepoExistsAction, RetryEvent};
+
+/// Words that configurations share with jobs.
+macro_rules! words_of_jobs {
+    ($($name:ty),+) => {$(
+        impl FromValue for $name {
+            fn from_value(value: &Value, cx: &mut Reader) -> Result<Self, Failed> {
+                let words: Vec<_> = Self::ALL.iter().map(|word| word.as_str()).collect();
+                let word = cx.word(value, &words)?;
+                word.parse().map_err(|_| cx.fail("unknown word"))
+            }
+        }
+    )+};
+}
+words_of_jobs!(HttpMethod, ProbeType, RepoExistsAction, RetryEvent);
 
 words! {
     /// Which price model to use; unset means on-demand.
@@ -43,17 +61,6 @@ words! {
     }
 }
 words! {
-    /// What a retry reacts to.
-    pub enum RetryEvent {
-        /// No machine could be had.
-        NoCapacity = "no-capacity",
-        /// The machine was taken away.
-        Interruption = "interruption",
-        /// The job failed.
-        Error = "error",
-    }
-}
-words! {
     /// How the instances of a fleet lie to each other.
     pub enum Placement {
         /// Anywhere.
@@ -92,39 +99,6 @@ words! {
         Windsurf = "windsurf",
         /// Zed.
         Zed = "zed",
-    }
-}
-words! {
-    /// What to do when the target folder of a repository is not empty.
-    pub enum RepoExistsAction {
-        /// End the job.
-        Error = "error",
-        /// Leave the folder as it is.
-        Skip = "skip",
-    }
-}
-words! {
-    /// An HTTP method of a probe.
-    pub enum ProbeMethod {
-        /// GET
-        Get = "get",
-        /// POST
-        Post = "post",
-        /// PUT
-        Put = "put",
-        /// DELETE
-        Delete = "delete",
-        /// PATCH
-        Patch = "patch",
-        /// HEAD
-        Head = "head",
-    }
-}
-words! {
-    /// The only kind of probe.
-    pub enum ProbeKind {
-        /// An HTTP request.
-        Http = "http",
     }
 }
 words! {
