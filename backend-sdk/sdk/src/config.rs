@@ -54,9 +54,18 @@ pub fn with_creds(record: &StoredConfig) -> ConfigWithCreds {
 }
 
 /// A stored record without credentials, also without such that a user wrote into the clear part by mistake.
+///
+/// By the convention of the API the whole field `creds` is left out, and so is an object of which nothing is left.
 pub fn public_view<C: JsonSchema>(record: &StoredConfig) -> Map<String, Value> {
     let marks = Marks::new(schema::<C>());
-    marks.split_object(marks.root(), record.config.clone()).0
+    let mut config = record.config.clone();
+    config.remove("creds");
+    let (mut clear, secret) = marks.split_object(marks.root(), config);
+    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+    clear.retain(|key, value| {
+        !(is_empty(value) && (secret.contains_key(key) || record.auth.contains_key(key)))
+    });
+    clear
 }
 
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {

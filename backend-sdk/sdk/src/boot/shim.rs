@@ -1,0 +1,176 @@
+//! Start of a machine: firewall, download of the shim, a loop that keeps it running.
+
+use dstack_backend_types::CpuArchitecture;
+use serde_json::json;
+
+use super::{AgentUrls, RUNNER_HTTP_PORT, RUNNER_SSH_PORT, SHIM_HTTP_PORT, cloud_config};
+
+/// Private networks, from which everything may come in by default: nodes of a cluster talk over any port.
+pub const DEFAULT_FIREWALL_SUBNETS: &[&str] = &["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"];
+
+/// Docker's NVIDIA runtime loses its devices when systemd reloads, unless Docker keeps cgroups itself. Other settings of the
+/// file stay; nothing here may end the boot.
+const FIX_NVIDIA_CGROUPS: &str = concat!(
+    r#"/bin/sh -c ' grep -q nvidia /etc/docker/daemon.json"#,
+    r#" && ! grep -q native.cgroupdriver /etc/docker/daemon.json"#,
+    r#" && jq '\''."exec-opts" = ((."exec-opts" // []) + ["native.cgroupdriver=cgroupfs"])'\''"#,
+    r#" /etc/docker/daemon.json > /tmp/daemon.json"#,
+    r#" && sudo mv /tmp/daemon.json /etc/docker/daemon.json && sudo service docker restart || true'"#,
+);
+
+/// What the shim of a machine is started with. Begin with [`ShimSetup::new`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShimSetup {
+    /// Where the agents come from.
+    pub urls: AgentUrls,
+    /// Processor family of the machine.
+    pub arch: CpuArchitecture,
+    /// Public keys that may log in.
+    pub authorized_keys: Vec<String>,
+    /// Commands of the backend that come first.
+    pub first: Vec<String>,
+    /// Folder that holds the shim's folder `.dstack`; `/root`.
+    pub home: String,
+    /// Folder of the agents' programs; `/usr/local/bin`.
+    pub bin: String,
+    /// Further variables of the shim.
+    pub env: Vec<(String, String)>,
+    /// Networks from which everything may come in; `None` leaves the firewall alone.
+    pub firewall_subnets: Option<Vec<String>>,
+    /// Whether every container is started privileged.
+    pub privileged: bool,
+    /// `TPU` on TPU machines.
+    pub pjrt_device: Option<String>,
+}
+
+impl ShimSetup {
+    /// The usual set-up.
+    pub fn new(urls: AgentUrls, arch: CpuArchitecture, authorized_keys: Vec<String>) -> Self {
+        Self {
+            urls,
+            arch,
+            authorized_keys,
+            first: Vec::new(),
+            home: "/root".to_owned(),
+            bin: "/usr/local/bin".to_owned(),
+            env: Vec::new(),
+            firewall_subnets: Some(
+                DEFAULT_FIREWALL_SUBNETS
+                    .iter()
+                    .map(|subnet| (*subnet).to_owned())
+                    .collect(),
+            ),
+            privileged: false,
+            pjrt_device: None,
+        }
+    }
+
+    /// Cloud-init document.
+    pub fn user_data(&self) -> String {
+        cloud_config(&json!({
+            "runcmd": [["sh", "-c", self.commands().join(" && ")]],
+            "ssh_authorized_keys": self.authorized_keys,
+        }))
+    }
+
+    /// All commands, to be joined by ` && ` and run as root or by a user with sudo.
+    pub fn commands(&self) -> Vec<String> {
+        let mut commands = self.first.clone();
+        commands.push(FIX_NVIDIA_CGROUPS.to_owned());
+        commands.extend(self.firewall());
+        commands.extend(self.download());
+        commands.extend(
+            self.shim_env()
+                .iter()
+                .map(|(name, value)| format!("export \"{name}={value}\"")),
+        );
+        commands.push(self.keep_running());
+        commands
+    }
+
+    /// Variables of the shim, in the order in which they are set.
+    pub fn shim_env(&self) -> Vec<(String, String)> {
+        let own = [
+            ("DSTACK_SHIM_HOME", self.working_dir()),
+            ("DSTACK_SHIM_HTTP_PORT", SHIM_HTTP_PORT.to_string()),
+            // Debug.
+            ("DSTACK_SHIM_LOG_LEVEL", "5".to_owned()),
+            (
+                "DSTACK_RUNNER_DOWNLOAD_URL",
+                self.urls.runner_url(self.arch),
+            ),
+            (
+                "DSTACK_RUNNER_BINARY_PATH",
+                format!("{}/dstack-runner", self.bin),
+            ),
+            ("DSTACK_RUNNER_HTTP_PORT", RUNNER_HTTP_PORT.to_string()),
+            ("DSTACK_RUNNER_SSH_PORT", RUNNER_SSH_PORT.to_string()),
+            ("DSTACK_RUNNER_LOG_LEVEL", "5".to_owned()),
+        ];
+        let mut env: Vec<(String, String)> =
+            own.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        for (name, value) in &self.env {
+            match env.iter_mut().find(|(known, _)| known == name) {
+                Some((_, known)) => known.clone_from(value),
+                None => env.push((name.clone(), value.clone())),
+            }
+        }
+        env
+    }
+
+    fn working_dir(&self) -> String {
+        format!("{}/.dstack", self.home)
+    }
+
+    fn firewall(&self) -> Vec<String> {
+        let Some(subnets) = &self.firewall_subnets else {
+            return Vec::new();
+        };
+        // Images come with rules of their own, so everything is reset first.
+        let before = [
+            "ufw --force reset",
+            "ufw default deny incoming",
+            "ufw default allow outgoing",
+            "ufw allow ssh",
+        ];
+        let allow = subnets
+            .iter()
+            .map(|subnet| format!("ufw allow from {subnet}"));
+        let after = ["ufw --force enable".to_owned()];
+        before
+            .into_iter()
+            .map(str::to_owned)
+            .chain(allow)
+            .chain(after)
+            .collect()
+    }
+
+    fn download(&self) -> Vec<String> {
+        let url = self.urls.shim_url(self.arch);
+        let shim = format!("{}/dstack-shim", self.bin);
+        vec![
+            "dlpath=$(sudo mktemp -t dstack-shim.XXXXXXXXXX)".to_owned(),
+            format!(
+                "sudo curl -sS --compressed --connect-timeout 60 --max-time 240 --retry 1 --output \"$dlpath\" \"{url}\""
+            ),
+            format!("sudo mv \"$dlpath\" {shim}"),
+            format!("sudo chmod +x {shim}"),
+            // SELinux lets systemd run nothing that came from a temporary folder.
+            format!("{{ sudo chcon system_u:object_r:bin_t:s0 {shim} 2>/dev/null || true; }}"),
+            format!("sudo mkdir {} -p", self.working_dir()),
+        ]
+    }
+
+    fn keep_running(&self) -> String {
+        let mut shim = format!("{}/dstack-shim", self.bin);
+        if self.privileged {
+            shim.push_str(" --privileged");
+        }
+        if let Some(device) = &self.pjrt_device {
+            shim.push_str(" --pjrt-device=");
+            shim.push_str(device);
+        }
+        // The line breaks separate the commands of the loop.
+        format!("nohup sh -c '\nwhile true; do\n{shim}\nsleep 3\ndone\n' &")
+    }
+}
