@@ -13,17 +13,23 @@
 )]
 
 pub mod arch;
+pub mod boot;
+mod call;
 pub mod capabilities;
 pub mod config;
+pub mod export;
+pub mod host;
 pub mod names;
 pub mod offers;
 pub mod tags;
 #[cfg(test)]
 mod vectors;
 
+pub use call::{Call, Entered};
 pub use capabilities::{Backend, Compute, Configurator, run_job_on_new_instance};
 pub use dstack_backend_types as types;
 pub use dstack_backend_types::{BackendError, ErrorKind, Secret};
+pub use host::http;
 pub use schemars;
 pub use serde;
 pub use serde_json;
