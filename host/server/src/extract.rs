@@ -1,0 +1,24 @@
+//! What handlers take: each type proves something about the request.
+
+mod auth;
+mod body;
+mod project;
+
+pub(crate) use auth::{Authenticated, GlobalAdmin};
+pub(crate) use body::{Body, OptionalBody};
+pub(crate) use project::{Access, Manager, Member, MemberOrPublic, ProjectAdmin, SecretsManager};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use crate::app::App;
+use crate::compat::Client;
+use crate::error::ApiError;
+
+impl FromRequestParts<App> for Client {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, ApiError> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
+    }
+}

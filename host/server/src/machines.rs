@@ -1,0 +1,195 @@
+//! What is asked of the agents on a machine, and what their answers mean to the engine.
+
+mod orders;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dstack_agent_protocol::RUNNER_PORT;
+use dstack_agent_protocol::runner::{JobState, PullResponse, SubmitRequest};
+use dstack_agent_protocol::shim::{TaskConfig, TaskInfo, TaskStatus, TerminateRequest};
+use dstack_api::instances::HealthStatus;
+use dstack_api::jobs::JobRuntimeData;
+use dstack_engine::job_running::{Answer, Ended, Pulled, TaskState};
+use dstack_remote::{Address, Remote, RemoteError};
+
+pub(crate) use orders::{JobOrder, RunnerOrder, TaskOrder};
+
+/// Talks to shims and runners.
+#[derive(Debug, Clone)]
+pub struct Machines {
+    remote: Remote,
+}
+
+impl Machines {
+    /// Over these connections.
+    #[must_use]
+    pub fn new(remote: Remote) -> Self {
+        Self { remote }
+    }
+
+    /// Gives the shim a task. One that it has already counts as taken: the answer to an earlier try may be lost.
+    pub(crate) async fn submit_task(&self, at: &Address, task: &TaskConfig) -> Answer {
+        let shim = self.remote.shim(at);
+        if let Err(error) = shim.healthcheck().await {
+            return not_there(&error);
+        }
+        match shim.submit(task).await {
+            Ok(()) => Answer::TaskTaken,
+            Err(error) if error.status() == Some(409) => Answer::TaskTaken,
+            Err(error) if error.status() == Some(400) => Answer::Impossible(error.to_string()),
+            Err(error) => not_there(&error),
+        }
+    }
+
+    /// How a task is.
+    pub(crate) async fn task(&self, at: &Address, id: &str) -> Answer {
+        match self.remote.shim(at).task(id).await {
+            Ok(Some(info)) => Answer::Task(task_state(&info)),
+            Ok(None) => Answer::Task(TaskState {
+                running: false,
+                ended: Some(("executor_error".to_owned(), "the machine does not know the task any more".to_owned())),
+                ports: None,
+            }),
+            Err(error) => not_there(&error),
+        }
+    }
+
+    /// Ends as soon as a task is no longer `known`, or after `wait`.
+    pub(crate) async fn task_changed(&self, at: &Address, id: &str, known: TaskStatus, wait: Duration) -> bool {
+        match self.remote.shim(at).task_when_changed(id, known, wait).await {
+            Ok(info) => info.is_none_or(|info| info.status != known),
+            Err(_) => false,
+        }
+    }
+
+    /// Gives the runner its job and starts it.
+    pub(crate) async fn start_runner(&self, at: &Address, port: u16, order: RunnerOrder) -> Answer {
+        let runner = self.remote.runner(at, port);
+        match runner.healthcheck().await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Answer::NotUp,
+            Err(error) => return not_there(&error),
+        }
+        let given = async {
+            runner.submit(&order.submit).await?;
+            for (id, tar) in order.archives {
+                runner.upload_archive(&id, tar).await?;
+            }
+            if let Some(code) = order.code {
+                runner.upload_code(code).await?;
+            }
+            runner.run().await
+        };
+        match given.await {
+            Ok(started) => {
+                let said = |text: String| (!text.is_empty()).then_some(text);
+                let (working_dir, username) =
+                    started.map(|it| (said(it.working_dir), said(it.username))).unwrap_or_default();
+                Answer::Started { working_dir, username }
+            }
+            // A runner that already runs the job: the answer to an earlier try was lost.
+            Err(error) if error.status() == Some(409) => Answer::Started { working_dir: None, username: None },
+            Err(error) => not_there(&error),
+        }
+    }
+
+    /// What happened in the job since a position; with `wait` the answer comes when there is something.
+    pub(crate) async fn pull(
+        &self,
+        at: &Address,
+        port: u16,
+        since: i64,
+        wait: Option<Duration>,
+    ) -> Result<PullResponse, RemoteError> {
+        self.remote.runner(at, port).pull(since, wait).await
+    }
+
+    /// Asks the runner to end the job.
+    pub(crate) async fn stop(&self, at: &Address, port: u16) -> Result<(), RemoteError> {
+        self.remote.runner(at, port).stop().await
+    }
+
+    /// Has the shim end a task at once and forget it. A task that it does not know is a success.
+    pub(crate) async fn remove(&self, at: &Address, id: &str, reason: String, message: String) -> Result<(), RemoteError> {
+        let shim = self.remote.shim(at);
+        let order = TerminateRequest { termination_reason: reason, termination_message: message, timeout: 0 };
+        if shim.terminate(id, &order).await?.is_some() {
+            shim.remove(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the shim answers; its health report if it is asked for and there is one.
+    pub(crate) async fn health(
+        &self,
+        at: &Address,
+        report: bool,
+    ) -> Result<Option<(HealthStatus, Option<String>)>, RemoteError> {
+        let shim = self.remote.shim(at);
+        shim.healthcheck().await?;
+        if !report {
+            return Ok(None);
+        }
+        let Some(dcgm) = shim.instance_health().await?.dcgm else {
+            return Ok(Some((HealthStatus::Healthy, None)));
+        };
+        let status = match dcgm.overall_health {
+            0 => HealthStatus::Healthy,
+            20 => HealthStatus::Failure,
+            _ => HealthStatus::Warning,
+        };
+        Ok(Some((status, dcgm.incidents.into_iter().next().map(|incident| incident.error_message))))
+    }
+
+    /// Ids of the tasks that a shim knows.
+    pub(crate) async fn tasks(&self, at: &Address) -> Result<Vec<String>, RemoteError> {
+        Ok(self.remote.shim(at).tasks().await?.tasks.into_iter().map(|task| task.id).collect())
+    }
+}
+
+/// The runner's port as the server reaches it.
+pub(crate) fn runner_port(runtime: Option<&Arc<JobRuntimeData>>) -> u16 {
+    runtime.and_then(|data| data.ports.as_ref()).and_then(|ports| ports.get(&RUNNER_PORT).copied()).unwrap_or(RUNNER_PORT)
+}
+
+fn not_there(error: &RemoteError) -> Answer {
+    if error.is_refused() { Answer::NotUp } else { Answer::Unreachable(error.to_string()) }
+}
+
+fn task_state(info: &TaskInfo) -> TaskState {
+    let ended = (info.status == TaskStatus::Terminated)
+        .then(|| (info.termination_reason.clone(), info.termination_message.clone()));
+    let ports = info.ports.as_ref().map(|ports| ports.iter().map(|port| (port.container, port.host)).collect::<BTreeMap<_, _>>());
+    TaskState { running: info.status == TaskStatus::Running, ended, ports }
+}
+
+/// The engine's view of what a runner reported.
+pub(crate) fn pulled(answer: &PullResponse, stored: bool, reports_connections: bool) -> Pulled {
+    let end = answer.job_states.iter().rev().find(|state| state.state.is_final());
+    Pulled {
+        stored,
+        news: !answer.job_logs.is_empty() || !answer.job_states.is_empty(),
+        last_updated: answer.last_updated,
+        no_connections_secs: reports_connections.then_some(answer.no_connections_secs),
+        ended: end.map(|state| Ended {
+            done: state.state == JobState::Done,
+            reason: state.termination_reason.clone(),
+            message: state.termination_message.clone(),
+            exit_status: state.exit_status.map(i64::from),
+        }),
+    }
+}
+
+/// The archive bytes of a job, by archive id.
+pub(crate) type Archives = Vec<(String, Bytes)>;
+
+/// What is sent to a runner before it starts.
+impl RunnerOrder {
+    /// With these blobs.
+    pub(crate) fn new(submit: SubmitRequest, archives: Archives, code: Option<Bytes>) -> Self {
+        Self { submit, archives, code }
+    }
+}

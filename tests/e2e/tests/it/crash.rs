@@ -1,0 +1,89 @@
+//! Nothing is lost, doubled or orphaned when a process is killed at any moment.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use dstack_e2e::{Runtime, fleet, prepared, task};
+use dstack_test_support::server::{TestServer, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Numbers that look random and are the same in every run.
+fn moments(count: u64, range_ms: u64) -> impl Iterator<Item = Duration> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    (0..count).map(move |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        Duration::from_millis(state % range_ms)
+    })
+}
+
+/// A task that leaves one line in a file each time it really runs.
+fn marking_task(server: &TestServer, name: &str) -> Result<String> {
+    let marks = server.home().join("marks");
+    fs::create_dir_all(&marks)?;
+    let line = format!("echo ran >> {}/{name}; sleep 0.3; echo end of {name}", marks.display());
+    server.file(&format!("{name}.dstack.yml"), &task(name, Runtime::Process, &[&line]))
+}
+
+fn ran_once(server: &TestServer, name: &str) -> Result<()> {
+    let text = fs::read_to_string(server.home().join("marks").join(name)).unwrap_or_default();
+    ensure!(text.lines().count() == 1, "{name} ran {} times\n{}", text.lines().count(), server.log());
+    Ok(())
+}
+
+fn nothing_left(server: &TestServer) -> Result<()> {
+    server.ok(&["fleet", "delete", "f", "-y"])?;
+    wait_for("the end of all processes", PATIENCE, || Ok(server.processes()?.is_empty().then_some(())))
+        .with_context(|| format!("{:?}\n{}", server.processes(), server.log()))?;
+    let (_, instances) = server.post("/api/instances/list", &serde_json::json!({ "only_active": true }))?;
+    ensure!(instances.as_array().is_some_and(Vec::is_empty), "{instances}");
+    Ok(())
+}
+
+#[test]
+fn a_server_killed_at_twenty_moments_ends_every_run_once() -> Result<()> {
+    let mut server = prepared(Runtime::Process)?;
+    server.spawn()?;
+    fleet(&server, 1)?;
+    for (number, moment) in moments(20, 900).enumerate() {
+        let name = format!("k{number}");
+        let path = marking_task(&server, &name)?;
+        server.ok(&["apply", "-f", &path, "-y", "-d"])?;
+        std::thread::sleep(moment);
+        server.kill()?;
+        server.spawn()?;
+        let run = server.finished(&name, PATIENCE)?;
+        ensure!(run["status"] == "done", "killed after {moment:?}: {run}\n{}", server.log());
+        ran_once(&server, &name)?;
+        let log = server.ok(&["logs", &name])?;
+        ensure!(log.trim() == format!("end of {name}"), "killed after {moment:?}: {log:?}");
+    }
+    nothing_left(&server)
+}
+
+#[test]
+fn a_shim_killed_at_twenty_moments_ends_every_run_once() -> Result<()> {
+    let mut server = prepared(Runtime::Process)?;
+    server.spawn()?;
+    fleet(&server, 1)?;
+    for (number, moment) in moments(20, 700).enumerate() {
+        let name = format!("s{number}");
+        let path = marking_task(&server, &name)?;
+        server.ok(&["apply", "-f", &path, "-y", "-d"])?;
+        std::thread::sleep(moment);
+        for (pid, line) in server.processes()? {
+            // The keeper restarts it; runners and jobs live on.
+            if line.contains("dstack-shim") && line.contains("--socket") {
+                Command::new("kill").args(["-9", &pid.to_string()]).status()?;
+            }
+        }
+        let run = server.finished(&name, PATIENCE)?;
+        ensure!(run["status"] == "done", "shim killed after {moment:?}: {run}\n{}", server.log());
+        ran_once(&server, &name)?;
+    }
+    nothing_left(&server)
+}

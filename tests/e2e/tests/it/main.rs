@@ -1,0 +1,5 @@
+//! End to end: the built `dstack`, the local backend's `.so`, shim and runner.
+
+mod crash;
+mod jobs;
+mod plugins;
