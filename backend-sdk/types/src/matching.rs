@@ -25,7 +25,7 @@ pub fn matches(offer: &InstanceOfferWithAvailability, requirements: &Requirement
         && disk::has_fitting_disk(&offer.instance, &requirements.resources)
 }
 
-/// As [`matches`], for offers whose disk is still to be chosen.
+/// As [`matches()`], for offers whose disk is still to be chosen.
 pub fn matches_without_disk(
     offer: &InstanceOfferWithAvailability,
     requirements: &Requirements,
