@@ -33,3 +33,4 @@ pub mod time;
 pub mod users;
 pub mod volumes;
 pub mod words;
+pub mod yaml;

@@ -29,7 +29,7 @@ config! {
         #[serde(flatten)]
         pub profile: ProfileParams = flat,
     }
-    check(DevEnvironmentConfiguration::check)
+    known("type") check(DevEnvironmentConfiguration::check)
 }
 
 impl DevEnvironmentConfiguration {

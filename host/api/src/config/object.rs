@@ -10,14 +10,14 @@
 /// | `flat` | the field's own keys stand in this mapping | |
 /// | `named("key", …)` | one of the above under another key | |
 ///
-/// `check(f)` after the struct runs `f(&value, cx)` once all keys are read.
+/// `known("key")` after the struct is a key somebody else has read. `check(f)` after the struct runs `f(&value, cx)` once all keys are read.
 macro_rules! config {
     (
         $(#[$meta:meta])*
         pub struct $name:ident {
             $( $(#[$field_meta:meta])* pub $field:ident : $type:ty = $how:ident $( ( $($arg:tt)* ) )? ),+ $(,)?
         }
-        $( check($check:path) )?
+        $( known($known:literal) )? $( check($check:path) )?
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, ::serde::Serialize)]
@@ -30,6 +30,7 @@ macro_rules! config {
                 obj: &mut ::dstack_backend_types::reading::Obj<'_>,
                 cx: &mut ::dstack_backend_types::reading::Reader,
             ) -> Result<Self, ::dstack_backend_types::reading::Failed> {
+                $( obj.raw($known); )?
                 $( let $field = $crate::config::object::key!(obj, cx, stringify!($field), $how $( ( $($arg)* ) )?); )+
                 Ok(Self { $( $field: $field? ),+ })
             }

@@ -49,7 +49,7 @@ config! {
         #[serde(flatten)]
         pub profile: ProfileParams = flat,
     }
-    check(ServiceConfiguration::check)
+    known("type") check(ServiceConfiguration::check)
 }
 
 impl ServiceConfiguration {

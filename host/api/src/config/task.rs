@@ -28,7 +28,7 @@ config! {
         #[serde(flatten)]
         pub profile: ProfileParams = flat,
     }
-    check(TaskConfiguration::check)
+    known("type") check(TaskConfiguration::check)
 }
 
 pub(crate) fn at_least_one(value: &Value, cx: &mut Reader) -> Result<u32, Failed> {

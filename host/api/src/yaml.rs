@@ -1,0 +1,66 @@
+//! YAML files: text with positions, the implicit types of YAML 1.1, and errors that point at the place.
+//!
+//! Written for people: a port mapping `22:22` is the number 1342 in YAML 1.1 (base 60), so that is what is read, with a
+//! warning that names the line. Untrusted texts are fine: depth, size and the number of nodes are limited.
+//!
+//! ```
+//! use dstack_api::config::{Configuration, Mode};
+//! use dstack_api::yaml;
+//!
+//! let text = "type: task\ncommands: [make]\nnode: 2\n";
+//! let errors = yaml::parse::<Configuration>(".dstack.yml", text, Mode::Strict).unwrap_err();
+//! assert_eq!(errors.problems[0].line, 3);
+//! assert!(errors.render().contains("did you mean `nodes`?"));
+//! ```
+
+mod report;
+mod scalar;
+mod tree;
+mod write;
+
+use dstack_backend_types::reading::{FromValue, Mode, Problem, Reader};
+
+pub use report::{Located, YamlErrors};
+pub use tree::{Data, Document, Entry, Mark, Node};
+pub use write::{is_plain, to_yaml};
+
+/// A file read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parsed<T> {
+    /// What it says.
+    pub value: T,
+    /// Things that are accepted but probably not meant.
+    pub warnings: Vec<Located>,
+}
+
+/// Reads `text`, the content of `file`, as a `T`.
+///
+/// # Errors
+/// Everything that is wrong with it, with positions.
+pub fn parse<T: FromValue>(file: &str, text: &str, mode: Mode) -> Result<Parsed<T>, YamlErrors> {
+    let failed = |problems: Vec<Located>| YamlErrors::new(file, text, problems);
+    let document = Document::parse(text).map_err(|problem| failed(vec![problem]))?;
+    let value = document
+        .to_json()
+        .map_err(|problem| failed(vec![problem]))?;
+    let mut cx = Reader::new(mode);
+    let read = T::from_value(&value, &mut cx);
+    let (problems, warnings) = cx.into_parts();
+    let locate = |problem: Problem| document.locate(problem);
+    match read {
+        Ok(value) if problems.is_empty() => {
+            let read_warnings = warnings.into_iter().map(locate);
+            let warnings = document
+                .warnings()
+                .iter()
+                .cloned()
+                .chain(read_warnings)
+                .collect();
+            Ok(Parsed { value, warnings })
+        }
+        _ => Err(failed(problems.into_iter().map(locate).collect())),
+    }
+}
+
+#[cfg(test)]
+mod tests;
