@@ -21,6 +21,7 @@ macro_rules! columns {
          JOIN fleet_data d ON d.id = f.id WHERE "
     };
 }
+pub(crate) use columns;
 
 pub(crate) const GET: Sql = sql!(columns!(), "f.id = ?1");
 const BY_NAME: Sql = sql!(
@@ -40,7 +41,7 @@ const INSERT_DATA: Sql = sql!("INSERT INTO fleet_data (id, spec) VALUES (?1, ?2)
 const NAMES: Sql =
     sql!("SELECT name FROM fleets WHERE project_id = ?1 AND deleted = 0 ORDER BY name");
 
-fn from_row(mut row: Row<'_>) -> Result<FleetRow, DbError> {
+pub(crate) fn from_row(mut row: Row<'_>) -> Result<FleetRow, DbError> {
     Ok(FleetRow {
         id: row.take()?,
         project_id: row.take()?,

@@ -77,7 +77,7 @@ fn has_room(tx: &mut dyn Tx, id: InstanceId, blocks: u32) -> Result<bool, DbErro
         .is_some())
 }
 
-fn living(tx: &mut dyn Tx, id: FleetId) -> Result<u32, DbError> {
+pub(crate) fn living(tx: &mut dyn Tx, id: FleetId) -> Result<u32, DbError> {
     Ok(tx
         .first(LIVING, params![id], |mut row| row.take())?
         .unwrap_or(0))

@@ -24,6 +24,7 @@ macro_rules! columns {
          JOIN instance_data d ON d.id = i.id WHERE "
     };
 }
+pub(crate) use columns;
 
 pub(crate) const GET: Sql = sql!(columns!(), "i.id = ?1");
 pub(crate) const OF_FLEET: Sql = sql!(

@@ -24,6 +24,7 @@ macro_rules! columns {
          d.ssh_key, d.provisioning_data, d.runtime_data FROM jobs j JOIN job_data d ON d.id = j.id "
     };
 }
+pub(crate) use columns;
 
 pub(crate) const GET: Sql = sql!(columns!(), "WHERE j.id = ?1");
 pub(crate) const OF_RUN: Sql = sql!(

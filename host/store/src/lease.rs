@@ -61,7 +61,7 @@ impl<T: Copy> Lease<T> {
 }
 
 /// The due time of a row that waits for a hint.
-pub const NEVER: Timestamp = Timestamp::MAX;
+pub const NEVER: Timestamp = Timestamp::constant(253_402_000_000, 0);
 
 macro_rules! claim {
     ($table:literal, $rows:literal, $order:literal) => {
@@ -268,5 +268,5 @@ pub fn hint(tx: &mut dyn Tx, hint: Hint, now: Timestamp) -> Result<(), DbError> 
 
 /// `now + delay`, or the end of time.
 pub(crate) fn after(now: Timestamp, delay: Duration) -> Timestamp {
-    now.checked_add(delay).unwrap_or(NEVER)
+    now.checked_add(delay).map_or(NEVER, |at| at.min(NEVER))
 }

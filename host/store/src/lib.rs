@@ -23,6 +23,8 @@ pub mod cleanups;
 mod codec;
 mod error;
 pub mod events;
+#[cfg(test)]
+mod explain;
 pub mod fleets;
 mod guards;
 pub mod instances;
@@ -42,6 +44,7 @@ mod sqlite;
 mod store;
 mod tx;
 pub mod users;
+pub mod views;
 
 pub use error::DbError;
 pub use page::Page;

@@ -1,0 +1,302 @@
+//! Loading what decisions read: one function for each pipeline, all through indexed ids.
+//!
+//! What the database does not know (backends, offers, time limits) is left at its default; the shell fills it in.
+//! `None` means that the row is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_engine::admit::JobDefaults;
+use dstack_engine::ids::{FleetId, InstanceId, JobId, ProjectId, RunId};
+use dstack_engine::model::{FleetRow, InstanceRow, JobRow};
+use dstack_engine::spec;
+use dstack_engine::view::{FleetFacts, Limits};
+use dstack_engine::{
+    fleets as fleet_step, instances as instance_step, job_running, job_submitted, job_terminating,
+    runs as run_step,
+};
+use jiff::Timestamp;
+
+use crate::error::DbError;
+use crate::sql::Sql;
+use crate::tx::Tx;
+use crate::{fleets, guards, instances, jobs, params, projects, runs, sql};
+
+/// What a machine may take to be ready when neither backend nor offer says; the shell replaces it.
+const USUAL_PROVISIONING: Duration = Duration::from_secs(600);
+
+const SIBLINGS: Sql = sql!(
+    jobs::columns!(),
+    "WHERE j.run_id = ?1 AND j.replica_num = ?2 AND j.job_num <> ?3 AND NOT EXISTS (SELECT 1 FROM jobs n \
+     WHERE n.run_id = j.run_id AND n.replica_num = j.replica_num AND n.job_num = j.job_num \
+     AND n.submission_num > j.submission_num) ORDER BY j.job_num"
+);
+const UNFINISHED_ON: Sql = sql!(
+    jobs::columns!(),
+    "WHERE j.instance_id = ?1 AND j.status IN ('submitted', 'provisioning', 'pulling', 'running', 'terminating') \
+     ORDER BY j.id"
+);
+const POOL: Sql = sql!(
+    instances::columns!(),
+    "i.fleet_id = ?1 AND i.deleted = 0 AND i.status IN ('idle', 'busy') AND i.unreachable = 0 \
+     AND i.health <> 'failure' AND i.total_blocks > i.busy_blocks ORDER BY i.price, i.instance_num, i.id LIMIT 200"
+);
+const TAKEN: Sql = sql!(
+    "SELECT count(*) FROM instances WHERE fleet_id = ?1 AND deleted = 0 AND (status = 'busy' \
+     OR (status NOT IN ('terminating', 'terminated') AND owner_job IS NOT NULL))"
+);
+const MASTER: Sql = sql!(
+    instances::columns!(),
+    "i.fleet_id = ?1 AND i.deleted = 0 AND i.status NOT IN ('terminating', 'terminated') \
+     AND d.provisioning_data IS NOT NULL ORDER BY i.created_at, i.id LIMIT 1"
+);
+const LOWER: Sql = sql!(
+    "SELECT 1 FROM instances WHERE fleet_id = ?1 AND deleted = 0 AND status NOT IN ('terminating', 'terminated') \
+     AND instance_num < ?2 LIMIT 1"
+);
+const ACTIVE_RUNS: Sql = sql!("SELECT count(*) FROM runs WHERE fleet_id = ?1 AND active = 1");
+const ACTIVE_FLEETS: Sql = sql!(
+    fleets::columns!(),
+    "f.project_id = ?1 AND f.deleted = 0 AND f.status = 'active' ORDER BY f.id"
+);
+
+/// The statements of this file, for the test of query plans.
+#[cfg(test)]
+pub(crate) const SQL: &[(&str, Sql)] = &[
+    ("siblings", SIBLINGS),
+    ("unfinished jobs of an instance", UNFINISHED_ON),
+    ("pool", POOL),
+    ("taken", TAKEN),
+    ("master", MASTER),
+    ("lower", LOWER),
+    ("active runs", ACTIVE_RUNS),
+    ("active fleets", ACTIVE_FLEETS),
+];
+
+/// What a step of a run reads.
+pub fn run(
+    tx: &mut dyn Tx,
+    id: RunId,
+    now: Timestamp,
+    defaults: &Arc<JobDefaults>,
+) -> Result<Option<run_step::View>, DbError> {
+    let Some(run) = runs::get(tx, id)? else {
+        return Ok(None);
+    };
+    let jobs = jobs::of_run(tx, id)?;
+    Ok(Some(run_step::View {
+        now,
+        run,
+        jobs,
+        defaults: defaults.clone(),
+    }))
+}
+
+/// What a step of a submitted job reads.
+pub fn job_submitted(
+    tx: &mut dyn Tx,
+    id: JobId,
+    now: Timestamp,
+    limits: &Arc<Limits>,
+) -> Result<Option<job_submitted::View>, DbError> {
+    let Some(job) = jobs::get(tx, id)? else {
+        return Ok(None);
+    };
+    let Some(run) = runs::get(tx, job.run_id)? else {
+        return Ok(None);
+    };
+    let Some(project) = projects::get(tx, job.project_id)? else {
+        return Ok(None);
+    };
+    let fleets = match run.fleet_id {
+        Some(fleet) => fleets::get(tx, fleet)?
+            .into_iter()
+            .filter(is_active)
+            .collect(),
+        None => tx.all(ACTIVE_FLEETS, params![job.project_id], fleets::from_row)?,
+    };
+    let project_name: Arc<str> = project.name.into();
+    let fleets = fleets
+        .into_iter()
+        .map(|fleet| facts(tx, &project_name, fleet))
+        .collect::<Result<_, _>>()?;
+    Ok(Some(job_submitted::View {
+        now,
+        project_name,
+        siblings: siblings(tx, &job)?,
+        instance: instance_of(tx, &job)?,
+        job,
+        run,
+        backends: Arc::default(),
+        fleets,
+        offers: None,
+        limits: limits.clone(),
+    }))
+}
+
+/// What a step of a provisioning, pulling or running job reads.
+pub fn job_running(
+    tx: &mut dyn Tx,
+    id: JobId,
+    now: Timestamp,
+    limits: &Arc<Limits>,
+) -> Result<Option<job_running::View>, DbError> {
+    let Some(job) = jobs::get(tx, id)? else {
+        return Ok(None);
+    };
+    let Some(run) = runs::get(tx, job.run_id)? else {
+        return Ok(None);
+    };
+    Ok(Some(job_running::View {
+        now,
+        siblings: siblings(tx, &job)?,
+        instance: instance_of(tx, &job)?,
+        job,
+        run,
+        access_revoked: false,
+        provisioning_timeout: USUAL_PROVISIONING,
+        limits: limits.clone(),
+    }))
+}
+
+/// What a step of a terminating job reads.
+pub fn job_terminating(
+    tx: &mut dyn Tx,
+    id: JobId,
+    now: Timestamp,
+    limits: &Arc<Limits>,
+) -> Result<Option<job_terminating::View>, DbError> {
+    let Some(job) = jobs::get(tx, id)? else {
+        return Ok(None);
+    };
+    let Some(run) = runs::get(tx, job.run_id)? else {
+        return Ok(None);
+    };
+    let instance = instance_of(tx, &job)?;
+    Ok(Some(job_terminating::View {
+        now,
+        job,
+        run,
+        instance,
+        limits: limits.clone(),
+    }))
+}
+
+/// What a step of an instance reads.
+pub fn instance(
+    tx: &mut dyn Tx,
+    id: InstanceId,
+    now: Timestamp,
+    limits: &Arc<Limits>,
+) -> Result<Option<instance_step::View>, DbError> {
+    let Some(instance) = instances::get(tx, id)? else {
+        return Ok(None);
+    };
+    let Some(fleet) = fleets::get(tx, instance.fleet_id)? else {
+        return Ok(None);
+    };
+    let is_cluster = spec::is_cluster(&fleet.spec);
+    let master = if is_cluster {
+        master(tx, fleet.id)?.filter(|it| it.id != id)
+    } else {
+        None
+    };
+    let first_of_cluster = is_cluster && !has_lower(tx, &instance)?;
+    Ok(Some(instance_step::View {
+        now,
+        living: guards::living(tx, fleet.id)?,
+        jobs: tx.all(UNFINISHED_ON, params![id], jobs::from_row)?,
+        master,
+        first_of_cluster,
+        instance,
+        fleet: Arc::new(fleet),
+        backends: Arc::default(),
+        offers: None,
+        provisioning_timeout: USUAL_PROVISIONING,
+        limits: limits.clone(),
+    }))
+}
+
+/// What a step of a fleet reads.
+pub fn fleet(
+    tx: &mut dyn Tx,
+    id: FleetId,
+    now: Timestamp,
+) -> Result<Option<fleet_step::View>, DbError> {
+    let Some(fleet) = fleets::get(tx, id)? else {
+        return Ok(None);
+    };
+    let active_runs = tx
+        .first(ACTIVE_RUNS, params![id], |mut row| row.take())?
+        .unwrap_or(0);
+    Ok(Some(fleet_step::View {
+        now,
+        instances: instances::of_fleet(tx, id)?,
+        active_runs,
+        project_deleted: project_is_deleted(tx, fleet.project_id)?,
+        fleet: Arc::new(fleet),
+    }))
+}
+
+/// The active fleets of a project with what a placement wants to know; for plans of runs.
+pub fn fleet_facts(tx: &mut dyn Tx, project: ProjectId) -> Result<Vec<FleetFacts>, DbError> {
+    let Some(row) = projects::get(tx, project)? else {
+        return Ok(Vec::new());
+    };
+    let project_name: Arc<str> = row.name.into();
+    let fleets = tx.all(ACTIVE_FLEETS, params![project], fleets::from_row)?;
+    fleets
+        .into_iter()
+        .map(|fleet| facts(tx, &project_name, fleet))
+        .collect()
+}
+
+fn is_active(fleet: &FleetRow) -> bool {
+    !fleet.deleted && fleet.status == dstack_api::fleets::FleetStatus::Active
+}
+
+fn facts(tx: &mut dyn Tx, project_name: &Arc<str>, fleet: FleetRow) -> Result<FleetFacts, DbError> {
+    let id = fleet.id;
+    Ok(FleetFacts {
+        project_name: project_name.clone(),
+        pool: tx.all(POOL, params![id], instances::from_row)?,
+        living: guards::living(tx, id)?,
+        taken: tx
+            .first(TAKEN, params![id], |mut row| row.take())?
+            .unwrap_or(0),
+        master: if spec::is_cluster(&fleet.spec) {
+            master(tx, id)?
+        } else {
+            None
+        },
+        fleet: Arc::new(fleet),
+    })
+}
+
+fn siblings(tx: &mut dyn Tx, job: &JobRow) -> Result<Vec<JobRow>, DbError> {
+    tx.all(
+        SIBLINGS,
+        params![job.run_id, job.replica_num, job.job_num],
+        jobs::from_row,
+    )
+}
+
+fn instance_of(tx: &mut dyn Tx, job: &JobRow) -> Result<Option<InstanceRow>, DbError> {
+    job.instance_id
+        .map_or(Ok(None), |id| instances::get(tx, id))
+}
+
+fn master(tx: &mut dyn Tx, fleet: FleetId) -> Result<Option<InstanceRow>, DbError> {
+    tx.first(MASTER, params![fleet], instances::from_row)
+}
+
+fn has_lower(tx: &mut dyn Tx, instance: &InstanceRow) -> Result<bool, DbError> {
+    let params = params![instance.fleet_id, instance.instance_num];
+    Ok(tx
+        .first(LOWER, params, |mut row| row.take::<i64>())?
+        .is_some())
+}
+
+fn project_is_deleted(tx: &mut dyn Tx, id: ProjectId) -> Result<bool, DbError> {
+    Ok(projects::get(tx, id)?.is_none_or(|it| it.deleted))
+}

@@ -1,0 +1,7 @@
+//! The store on real SQLite files.
+
+mod core;
+mod leases;
+mod lists;
+mod rows;
+mod support;
