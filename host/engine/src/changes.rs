@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use dstack_api::fleets::{FleetSpec, FleetStatus};
 use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
-use dstack_api::jobs::{JobRuntimeData, JobStatus, JobTerminationReason};
+use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::runs::{RunSpec, RunStatus, RunTerminationReason};
-use dstack_backend_types::{BackendType, InstanceOfferWithAvailability, JobProvisioningData};
+use dstack_backend_types::{BackendType, InstanceOfferWithAvailability, JobProvisioningData, JobRuntimeData};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -300,7 +300,7 @@ pub struct RunPatch {
     pub spec: Option<Arc<RunSpec>>,
     pub next_triggered_at: Option<Option<Timestamp>>,
     pub resubmission_attempt: Option<u32>,
-    pub deployment_num: Option<i64>,
+    pub deployment_num: Option<u32>,
     pub priority: Option<i64>,
     pub desired_replicas: Option<BTreeMap<String, u32>>,
     pub deleted: Option<bool>,
@@ -335,7 +335,7 @@ pub struct JobPatch {
     pub termination_reason_message: Option<Option<String>>,
     pub exit_status: Option<Option<i64>>,
     pub instance_id: Option<Option<InstanceId>>,
-    pub deployment_num: Option<i64>,
+    pub deployment_num: Option<u32>,
     pub started_at: Option<Option<Timestamp>>,
     pub finished_at: Option<Option<Timestamp>>,
     pub stop: Option<Stop>,

@@ -8,7 +8,23 @@
 //! Nothing here reads a clock, a file, a setting or chance: time stands in the view, chance is an argument
 //! ([`Ids`](ids::Ids)), and only ordered maps are used. The same view gives the same plan.
 
+pub mod admit;
 pub mod changes;
+pub mod combine;
+mod events;
+pub mod fleets;
+pub mod idle;
 pub mod ids;
+pub mod instances;
+pub mod job_running;
+pub mod job_submitted;
+pub mod job_terminating;
 pub mod model;
+pub mod names;
+pub mod offers;
+pub mod placement;
+pub mod retry;
+pub mod runs;
+pub mod schedule;
+pub mod spec;
 pub mod view;

@@ -53,7 +53,7 @@ impl Default for Limits {
 /// What a configured backend of the project can do; from its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one capability")]
-pub struct BackendFacts {
+pub struct BackendAbilities {
     /// Its type.
     pub name: BackendType,
     /// Makes machines with a shim (`create_instance`); others start the job's container themselves (`run_job`).
@@ -75,6 +75,8 @@ pub struct BackendFacts {
 pub struct FleetFacts {
     /// The fleet.
     pub fleet: Arc<FleetRow>,
+    /// The project that owns it.
+    pub project_name: Arc<str>,
     /// Its instances that are idle or busy with at least one free block, reachable, not failing; at most
     /// 200, cheapest first, then by number.
     pub pool: Vec<InstanceRow>,

@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
 use dstack_api::config::Profile;
-use dstack_backend_types::{BackendType, InstanceOfferWithAvailability, JobProvisioningData, Requirements};
+use dstack_backend_types::{
+    BackendType, InstanceOfferWithAvailability, InstanceRuntime, JobProvisioningData, Requirements,
+};
 use jiff::Timestamp;
 
 use crate::ids::{FleetId, InstanceId, JobId, ProjectId};
@@ -85,4 +87,62 @@ pub struct InstanceRow {
     pub ssh_host: Option<Arc<str>>,
     /// The row counts no longer; kept for history.
     pub deleted: bool,
+}
+
+impl InstanceRow {
+    /// A new pending instance of a fleet, not numbered yet.
+    pub fn pending(id: InstanceId, fleet: &super::FleetRow, now: Timestamp) -> Self {
+        Self {
+            id,
+            project_id: fleet.project_id,
+            fleet_id: fleet.id,
+            name: Arc::clone(&fleet.name),
+            instance_num: 0,
+            status: InstanceStatus::Pending,
+            unreachable: false,
+            health: HealthStatus::Healthy,
+            termination_reason: None,
+            termination_reason_message: None,
+            created_at: now,
+            started_at: None,
+            finished_at: None,
+            last_processed_at: now,
+            last_job_at: None,
+            idle_limit: None,
+            give_up_at: None,
+            first_end_failure_at: None,
+            health_checked_at: None,
+            attempt: None,
+            provider_ref: None,
+            provisioning_data: None,
+            offer: None,
+            requirements: None,
+            profile: None,
+            total_blocks: None,
+            busy_blocks: 0,
+            owner_job: None,
+            ssh_host: None,
+            deleted: false,
+        }
+    }
+
+    /// Whether it counts as a machine of its fleet: neither terminating nor terminated.
+    pub fn is_living(&self) -> bool {
+        !self.deleted && self.status.is_active()
+    }
+
+    /// Whether a shim answers on the machine; else the machine is the job's container itself.
+    pub fn has_shim(&self) -> bool {
+        self.ssh_host.is_some()
+            || match (&self.offer, &self.provisioning_data) {
+                (Some(offer), _) => offer.instance_runtime == InstanceRuntime::Shim,
+                (None, Some(data)) => data.dockerized,
+                (None, None) => false,
+            }
+    }
+
+    /// Blocks that no job holds; 0 before the machine is known.
+    pub fn free_blocks(&self) -> u32 {
+        self.total_blocks.unwrap_or(0).saturating_sub(self.busy_blocks)
+    }
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use dstack_api::jobs::{JobRuntimeData, JobSpec, JobStatus, JobTerminationReason};
-use dstack_backend_types::JobProvisioningData;
+use dstack_api::jobs::{JobSpec, JobStatus, JobTerminationReason};
+use dstack_backend_types::{JobProvisioningData, JobRuntimeData};
 use jiff::Timestamp;
 
 use crate::ids::{InstanceId, JobId, ProjectId, RunId};
@@ -43,7 +43,7 @@ pub struct JobRow {
     /// What to run.
     pub spec: Arc<JobSpec>,
     /// The deployment of the run that this job was made for.
-    pub deployment_num: i64,
+    pub deployment_num: u32,
     /// Where it stands.
     pub status: JobStatus,
     /// Why it is terminating or finished.

@@ -37,7 +37,7 @@ pub struct RunRow {
     /// delay before the next try.
     pub resubmission_attempt: u32,
     /// Number of the newest deployment; 0 at first, one more for each update in place.
-    pub deployment_num: i64,
+    pub deployment_num: u32,
     /// 0 to 100; higher first.
     pub priority: i64,
     /// How many replicas each group should have; empty before the first decision.

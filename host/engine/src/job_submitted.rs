@@ -1,0 +1,565 @@
+//! Submitted jobs: from the wish to a machine.
+//!
+//! ```text
+//!                     ┌─ idle machine fits ──────────────────────────► provisioning (machine is ready)
+//! submitted ─ fleet ──┤
+//!                     └─ placeholder + provider_ref stored ─ offers ─► provisioning (machine boots)
+//!                                                             └ none ► terminating (no capacity)
+//! ```
+//!
+//! A machine is asked for only after a placeholder instance with a [`CloudAttempt`] is stored. So a step that
+//! finds an attempt without a result knows that an earlier one died in between; it hands that attempt's
+//! reference to cleanup and tries again under a new one. The same happens when a provider gives no answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_api::instances::InstanceStatus;
+use dstack_api::jobs::{JobStatus, JobTerminationReason};
+use dstack_api::runs::RunStatus;
+use dstack_backend_types::{
+    BackendType, InstanceOfferWithAvailability as Offer, InstanceRuntime, JobProvisioningData, JobRuntimeData,
+    NetworkMode,
+};
+use jiff::Timestamp;
+
+use crate::changes::{Changes, CleanupRow, Guard, MachineRef, NewInstance, Pipeline};
+use crate::combine::{Fixed, Wanted};
+use crate::ids::{FleetId, Ids, InstanceId};
+use crate::model::{CloudAttempt, InstanceRow, JobRow, RunRow};
+use crate::view::{BackendAbilities, FleetFacts, FleetOffers, Limits};
+use crate::offers::share_of;
+use crate::{idle, placement, spec};
+
+/// The run statuses in which jobs may start.
+pub(crate) const ACTIVE: [RunStatus; 4] =
+    [RunStatus::Pending, RunStatus::Submitted, RunStatus::Provisioning, RunStatus::Running];
+
+/// What the decision reads.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Now.
+    pub now: Timestamp,
+    /// The project's name, as fleet references write it.
+    pub project_name: Arc<str>,
+    /// The job.
+    pub job: JobRow,
+    /// Its run.
+    pub run: RunRow,
+    /// The newest submissions of the other jobs of the replica, by job number.
+    pub siblings: Vec<JobRow>,
+    /// The placeholder that an earlier step stored for this job.
+    pub instance: Option<InstanceRow>,
+    /// The project's backends.
+    pub backends: Arc<Vec<BackendAbilities>>,
+    /// Own and imported fleets that are active; only the run's fleet when it has one.
+    pub fleets: Vec<FleetFacts>,
+    /// What the backends answered to [`Plan::AskOffers`]; `None` before the question.
+    pub offers: Option<Vec<FleetOffers>>,
+    /// Limits.
+    pub limits: Arc<Limits>,
+}
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub enum Plan {
+    /// Write this.
+    Change(Changes),
+    /// Ask the backends, put the answers into [`View::offers`], plan again under the same lease.
+    AskOffers(Vec<OfferAsk>),
+    /// Make a machine.
+    Provision(Box<Provision>),
+}
+
+/// A question to backends.
+#[derive(Debug, Clone)]
+pub struct OfferAsk {
+    /// The fleet that asks.
+    pub fleet_id: FleetId,
+    /// The backends to ask.
+    pub backends: Vec<BackendType>,
+    /// What is needed; `requirements` go to the backends, the rest is for
+    /// [`offers::select`](crate::offers::select), which turns the answers into [`FleetOffers`].
+    pub wanted: Wanted,
+    /// How the fleet shares machines; for `select`, too.
+    pub sharing: crate::offers::Sharing,
+}
+
+/// An order for one machine.
+#[derive(Debug, Clone)]
+pub struct Provision {
+    /// To be written first, keeping the lease. If that is refused, nothing is called.
+    pub before: Changes,
+    /// The instance row that stands for the machine.
+    pub instance_id: InstanceId,
+    /// The stored attempt; its reference goes into the call.
+    pub attempt: CloudAttempt,
+    /// The offers to try in this order until one holds, or one gives no answer. Backends that make instances get
+    /// `create_instance`, others `run_job`.
+    pub offers: Vec<Offer>,
+    /// Needs, combined from fleet and run: requirements, reservation, tags.
+    pub wanted: Wanted,
+    /// Reasons of the offers that were tried before.
+    pub refused: Vec<String>,
+    /// How many offers there were in all.
+    pub total: usize,
+}
+
+/// The answer to one tried offer.
+#[derive(Debug, Clone)]
+pub enum Attempt {
+    /// The machine is being made.
+    Made(Box<JobProvisioningData>),
+    /// Surely nothing was made.
+    Refused(String),
+    /// The backend knew that it makes no sense now; not counted as tried.
+    Skipped,
+    /// No answer: something may have been made.
+    Unknown(String),
+}
+
+/// What the answers to a [`Provision`] mean.
+#[derive(Debug, Clone)]
+pub enum Conclusion {
+    /// Write this.
+    Done(Changes),
+    /// Go on with the remaining offers under a new reference: write `before`, call.
+    Again(Box<Provision>),
+}
+
+/// Decides what to try for a submitted job.
+pub fn plan(view: &View, ids: &mut Ids) -> Plan {
+    let (job, run) = (&view.job, &view.run);
+    if job.status != JobStatus::Submitted || !ACTIVE.contains(&run.status) {
+        // The run's own pipeline ends the job.
+        return Plan::Change(Changes::nothing());
+    }
+    if job.job_num > 0 {
+        let master = view.siblings.iter().find(|other| other.job_num == 0);
+        let placed = master.is_some_and(|m| m.provisioning_data.is_some());
+        if !placed || !job.released {
+            // Job 0 wakes its siblings when it is placed; its end reaches them by the run.
+            return Plan::Change(Changes::later(Duration::from_secs(30)));
+        }
+    }
+    let needs = match candidates(view) {
+        Ok(needs) => needs,
+        Err(why) => return Plan::Change(no_capacity(view, why)),
+    };
+    if view.instance.is_none()
+        && let Some(taken) = take_pool(view, &needs)
+    {
+        return Plan::Change(taken);
+    }
+    if spec::reuse_only(&run.spec) {
+        return Plan::Change(no_capacity(view, "no idle instance fits, and the run may only reuse".into()));
+    }
+    let Some(answers) = &view.offers else {
+        let asks: Vec<OfferAsk> = needs.iter().filter(|n| n.has_room).filter_map(|n| n.ask(view)).collect();
+        if asks.is_empty() {
+            return Plan::Change(no_capacity(view, none_to_ask(&needs)));
+        }
+        return Plan::AskOffers(asks);
+    };
+    match cheapest(&needs, answers) {
+        Some((need, offers)) => Plan::Provision(Box::new(order(view, need, offers, ids))),
+        None => Plan::Change(no_capacity(view, "no offers match the requirements".into())),
+    }
+}
+
+/// A fleet that this job may be placed in, with what it would need there.
+struct Need<'a> {
+    facts: &'a FleetFacts,
+    wanted: Wanted,
+    has_room: bool,
+    /// Idle machines that fit, cheapest first.
+    pool: Vec<(&'a InstanceRow, Offer)>,
+    enough: bool,
+}
+
+impl Need<'_> {
+    fn ask(&self, view: &View) -> Option<OfferAsk> {
+        if spec::is_ssh(&self.facts.fleet.spec) {
+            return None;
+        }
+        let backends: Vec<BackendType> = view
+            .backends
+            .iter()
+            .filter(|b| self.wanted.accepts_backend(b))
+            .map(|b| b.name.clone())
+            .collect();
+        (!backends.is_empty()).then(|| OfferAsk {
+            fleet_id: self.facts.fleet.id,
+            backends,
+            wanted: self.wanted.clone(),
+            sharing: spec::sharing(&self.facts.fleet.spec),
+        })
+    }
+}
+
+/// The fleets that may take the job, each with its needs and fitting machines.
+fn candidates(view: &View) -> Result<Vec<Need<'_>>, String> {
+    let (job, run) = (&view.job, &view.run);
+    let required = if run.fleet_id.is_some() { 1 } else { spec::required_nodes(&run.spec) };
+    let multinode = job.spec.jobs_per_replica > 1;
+    let fixed = view
+        .siblings
+        .iter()
+        .find(|other| other.job_num == 0)
+        .and_then(|master| master.provisioning_data.as_deref())
+        .map(Fixed::to);
+    let profile = spec::run_profile(&run.spec);
+    let mut needs = Vec::new();
+    let mut too_small = false;
+    for facts in &view.fleets {
+        let fleet = &facts.fleet;
+        let placed = view.instance.as_ref().is_none_or(|i| i.fleet_id == fleet.id);
+        if run.fleet_id.is_some_and(|id| id != fleet.id)
+            || !placed
+            || !spec::fleet_is_named(&profile, &fleet.name, &facts.project_name, &view.project_name)
+            || (multinode && !spec::is_cluster(&fleet.spec))
+        {
+            continue;
+        }
+        let Some(wanted) = Wanted::combine(fleet.id, &fleet.spec, &profile, &job.spec, fixed.clone()) else {
+            continue;
+        };
+        let wanted = match (&wanted.fixed, &facts.master) {
+            (None, Some(master)) if spec::is_cluster(&fleet.spec) => Wanted {
+                fixed: master.provisioning_data.as_deref().map(Fixed::to),
+                ..wanted
+            },
+            _ => wanted,
+        };
+        let max = spec::nodes_max(&fleet.spec);
+        let ssh = spec::is_ssh(&fleet.spec);
+        if !ssh && max.is_some_and(|max| max.saturating_sub(facts.taken) < required) && view.instance.is_none() {
+            too_small = true;
+            continue;
+        }
+        let pool = placement::fitting(&facts.pool, &wanted, &profile, fleet);
+        let enough = pool.len() >= usize::try_from(required).unwrap_or(usize::MAX);
+        let has_room = !ssh && (max.is_none_or(|max| facts.living < max) || view.instance.is_some());
+        needs.push(Need { facts, wanted, has_room, pool, enough });
+    }
+    if needs.is_empty() {
+        return Err(if too_small {
+            "No matching fleet found: the fleets that fit have no free nodes".into()
+        } else {
+            "No matching fleet found".into()
+        });
+    }
+    Ok(needs)
+}
+
+fn none_to_ask(needs: &[Need<'_>]) -> String {
+    if needs.iter().any(|n| n.has_room) {
+        "no backend of the project can do what the run asks for".into()
+    } else {
+        "no idle instance fits, and the fleet is at its maximum".into()
+    }
+}
+
+/// Takes the cheapest fitting idle machine of the best fleet that has enough of them.
+fn take_pool(view: &View, needs: &[Need<'_>]) -> Option<Changes> {
+    let price = |n: &Need<'_>| n.pool.first().map_or(f64::INFINITY, |(_, offer)| offer.price);
+    let best = needs.iter().filter(|n| n.enough).min_by(|a, b| price(a).total_cmp(&price(b)))?;
+    let (instance, offer) = best.pool.first()?;
+    let data = instance.provisioning_data.clone()?;
+    let mut changes = Changes::default();
+    let job = &view.job;
+    changes.guards = own_guards(view);
+    changes.guards.push(Guard::InstanceHasRoom(instance.id, offer.blocks));
+    changes.job_becomes(job, JobStatus::Provisioning);
+    let patch = changes.job(job);
+    patch.instance_id = Some(Some(instance.id));
+    patch.provisioning_data = Some(Some(data));
+    patch.runtime_data = Some(Some(Arc::new(runtime(offer))));
+    patch.blocks = Some(offer.blocks);
+    let patch = changes.instance(instance);
+    patch.status = Some(InstanceStatus::Busy);
+    patch.busy_blocks_delta = i32::try_from(offer.blocks).unwrap_or(i32::MAX);
+    let busy = instance.busy_blocks + offer.blocks;
+    let total = offer.total_blocks;
+    changes.event(format!("job assigned to instance, {busy}/{total} blocks busy"), &[job, *instance]);
+    after_placement(view, best.facts.fleet.id, &mut changes);
+    changes.hint(Pipeline::Instances, instance.id);
+    Some(changes)
+}
+
+/// The cheapest fleet by its first available offer.
+fn cheapest<'a, 'b>(needs: &'a [Need<'b>], answers: &'a [FleetOffers]) -> Option<(&'a Need<'b>, &'a [Offer])> {
+    needs
+        .iter()
+        .filter_map(|need| {
+            let found = answers.iter().find(|a| a.fleet_id == need.facts.fleet.id)?;
+            let price = found.offers.iter().find(|o| o.availability.is_available())?.price;
+            Some((price, need, found.offers.as_slice()))
+        })
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, need, offers)| (need, offers))
+}
+
+fn order(view: &View, need: &Need<'_>, offers: &[Offer], ids: &mut Ids) -> Provision {
+    let usable: Vec<Offer> = offers
+        .iter()
+        .filter(|offer| offer.availability.is_available())
+        .take(view.limits.offers_tried)
+        .cloned()
+        .collect();
+    let attempt = new_attempt(&usable, view.now, ids);
+    let mut before = Changes { guards: own_guards(view), ..Changes::default() };
+    let instance_id = match &view.instance {
+        Some(instance) => {
+            if let Some(lost) = &instance.attempt {
+                abandon(view, lost, &mut before);
+            }
+            before.instance(instance).attempt = Some(Some(attempt.clone()));
+            instance.id
+        }
+        None => {
+            let row = placeholder(view, need, attempt.clone(), InstanceId(ids.uuid()));
+            let id = row.id;
+            let fleet = &need.facts.fleet;
+            before.guards.push(Guard::FleetHasRoom(fleet.id, spec::nodes_max(&fleet.spec)));
+            before.job(&view.job).instance_id = Some(Some(id));
+            before.event("instance created for a job", &[&row, &view.job]);
+            before.new_instances.push(NewInstance { row, number_it: true });
+            id
+        }
+    };
+    Provision {
+        before,
+        instance_id,
+        attempt,
+        total: offers.len(),
+        offers: usable,
+        wanted: need.wanted.clone(),
+        refused: Vec::new(),
+    }
+}
+
+pub(crate) fn new_attempt(offers: &[Offer], now: Timestamp, ids: &mut Ids) -> CloudAttempt {
+    let mut seen = BTreeSet::new();
+    let places = offers
+        .iter()
+        .filter(|offer| seen.insert((offer.backend.as_str().to_owned(), offer.region.clone())))
+        .map(|offer| (offer.backend.clone(), offer.region.clone()))
+        .collect();
+    CloudAttempt { provider_ref: ids.provider_ref(), places, started_at: now }
+}
+
+/// Hands what an attempt may have made to cleanup.
+fn abandon(view: &View, lost: &CloudAttempt, changes: &mut Changes) {
+    changes.cleanup.extend(lost_rows(lost, &view.job.project_id, view.now, &view.limits));
+}
+
+/// The cleanup rows of an attempt that has no result.
+pub(crate) fn lost_rows<'a>(
+    lost: &'a CloudAttempt,
+    project_id: &'a crate::ids::ProjectId,
+    now: Timestamp,
+    limits: &'a Limits,
+) -> impl Iterator<Item = CleanupRow> + 'a {
+    lost.places.iter().map(move |(backend, region)| CleanupRow {
+        project_id: *project_id,
+        backend: backend.clone(),
+        region: region.clone(),
+        provider_ref: lost.provider_ref.clone(),
+        machine: None,
+        not_before: now.saturating_add(limits.call_echo).unwrap_or(now),
+    })
+}
+
+fn placeholder(view: &View, need: &Need<'_>, attempt: CloudAttempt, id: InstanceId) -> InstanceRow {
+    let fleet = &need.facts.fleet;
+    let mut row = InstanceRow::pending(id, fleet, view.now);
+    row.attempt = Some(attempt);
+    row.owner_job = Some(view.job.id);
+    row.requirements = Some(Arc::new(need.wanted.requirements.clone()));
+    row.idle_limit = idle::limit(need.wanted.profile.params.idle_duration, idle::RUN_DEFAULT);
+    row.profile = Some(Arc::new(need.wanted.profile.clone()));
+    row
+}
+
+fn own_guards(view: &View) -> Vec<Guard> {
+    vec![
+        Guard::JobIs(view.job.id, vec![JobStatus::Submitted]),
+        Guard::RunIs(view.run.id, ACTIVE.to_vec()),
+    ]
+}
+
+/// What every placed job does for its run and siblings.
+fn after_placement(view: &View, fleet_id: FleetId, changes: &mut Changes) {
+    if view.run.fleet_id.is_none() {
+        changes.run(&view.run).fleet_id = Some(Some(fleet_id));
+    }
+    for sibling in &view.siblings {
+        if view.job.job_num == 0 && !sibling.released && sibling.status == JobStatus::Submitted {
+            changes.job(sibling).released = Some(true);
+            changes.hint(Pipeline::JobsSubmitted, sibling.id);
+        } else if Pipeline::of_job(sibling.status) == Some(Pipeline::JobsRunning) {
+            // It may be waiting for this job's address.
+            changes.hint(Pipeline::JobsRunning, sibling.id);
+        }
+    }
+    changes.hint(Pipeline::Runs, view.run.id);
+}
+
+/// The share of the machine that a job gets: everything and the machine's network, or a limited container.
+pub(crate) fn runtime(offer: &Offer) -> JobRuntimeData {
+    let whole = offer.blocks == offer.total_blocks;
+    let part = share_of(offer, offer.blocks, offer.total_blocks);
+    let resources = &part.instance.resources;
+    JobRuntimeData {
+        network_mode: if whole { NetworkMode::Host } else { NetworkMode::Bridge },
+        gpu: (!whole).then(|| u32::try_from(resources.gpus.len()).unwrap_or(u32::MAX)),
+        cpu: (!whole).then(|| f64::from(resources.cpus)),
+        #[allow(clippy::cast_precision_loss, reason = "memory of a machine is far below 2^52 MiB")]
+        memory: (!whole).then(|| resources.memory_mib as f64 / 1024.0),
+        ports: None,
+        volume_names: None,
+        offer: Some(part.clone()),
+        working_dir: None,
+        username: None,
+    }
+}
+
+/// Turns what the providers answered into changes. `attempts` are in the order of `order.offers`, as many as were
+/// tried.
+pub fn conclude(view: &View, order: &Provision, attempts: &[Attempt], ids: &mut Ids) -> Conclusion {
+    let mut refused = order.refused.clone();
+    for (tried, (attempt, offer)) in attempts.iter().zip(&order.offers).enumerate() {
+        match attempt {
+            Attempt::Made(data) => return Conclusion::Done(made(view, order, offer, data)),
+            Attempt::Refused(reason) => refused.push(reason.clone()),
+            Attempt::Skipped => {}
+            Attempt::Unknown(reason) => {
+                refused.push(reason.clone());
+                let rest = order.offers.get(tried + 1..).unwrap_or_default().to_vec();
+                let asked = CloudAttempt {
+                    places: vec![(offer.backend.clone(), offer.region.clone())],
+                    ..order.attempt.clone()
+                };
+                let mut before = Changes { guards: own_guards(view), ..Changes::default() };
+                abandon(view, &asked, &mut before);
+                if rest.is_empty() {
+                    return Conclusion::Done(nothing_held(view, order, &refused, before));
+                }
+                let attempt = new_attempt(&rest, view.now, ids);
+                patch_of(&mut before, order.instance_id).attempt = Some(Some(attempt.clone()));
+                let again = Provision { before, attempt, offers: rest, refused, ..order.clone() };
+                return Conclusion::Again(Box::new(again));
+            }
+        }
+    }
+    let changes = Changes { guards: own_guards(view), ..Changes::default() };
+    Conclusion::Done(nothing_held(view, order, &refused, changes))
+}
+
+fn patch_of(changes: &mut Changes, id: InstanceId) -> &mut crate::changes::InstancePatch {
+    let at = changes.instances.iter().position(|p| p.id == id).unwrap_or_else(|| {
+        changes.instances.push(crate::changes::InstancePatch::of(id));
+        changes.instances.len() - 1
+    });
+    &mut changes.instances[at]
+}
+
+fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningData) -> Changes {
+    let job = &view.job;
+    let mut changes = Changes { guards: own_guards(view), ..Changes::default() };
+    let data = Arc::new(data.clone());
+    changes.made.push(CleanupRow {
+        project_id: job.project_id,
+        backend: data.backend.clone(),
+        region: data.region.clone(),
+        provider_ref: order.attempt.provider_ref.clone(),
+        machine: Some(MachineRef {
+            instance_id: data.instance_id.clone(),
+            backend_data: data.backend_data.clone(),
+        }),
+        not_before: view.now,
+    });
+    changes.guards.push(Guard::InstanceIs(order.instance_id, vec![InstanceStatus::Pending]));
+    let patch = patch_of(&mut changes, order.instance_id);
+    patch.status = Some(InstanceStatus::Provisioning);
+    patch.started_at = Some(Some(view.now));
+    patch.attempt = Some(None);
+    patch.provider_ref = Some(Some(order.attempt.provider_ref.clone()));
+    patch.provisioning_data = Some(Some(Arc::clone(&data)));
+    patch.total_blocks = Some(Some(offer.total_blocks));
+    patch.busy_blocks_delta = i32::try_from(offer.blocks).unwrap_or(i32::MAX);
+    patch.offer = Some(Some(Arc::new(offer.clone())));
+    if offer.instance_runtime == InstanceRuntime::Runner {
+        // The container is the machine: there is nothing to reuse.
+        patch.idle_limit = Some(Some(0));
+    }
+    changes.job_becomes(job, JobStatus::Provisioning);
+    let patch = changes.job(job);
+    patch.instance_id = Some(Some(order.instance_id));
+    patch.provisioning_data = Some(Some(data));
+    patch.runtime_data = Some(Some(Arc::new(runtime(offer))));
+    patch.blocks = Some(offer.blocks);
+    let what = &offer.instance.name;
+    let message = format!("instance {what} of {} in {} provisioned for the job", offer.backend, offer.region);
+    changes.event(message, &[job]);
+    if let Some(fleet) = view.fleets.iter().find(|f| f.fleet.id == fleet_of(view, order)) {
+        after_placement(view, fleet.fleet.id, &mut changes);
+    }
+    changes.hint(Pipeline::Instances, order.instance_id);
+    changes
+}
+
+fn fleet_of(view: &View, order: &Provision) -> FleetId {
+    view.instance
+        .as_ref()
+        .map(|i| i.fleet_id)
+        .or_else(|| order.before.new_instances.first().map(|n| n.row.fleet_id))
+        .unwrap_or(order.wanted.fleet_id)
+}
+
+/// Every offer failed: the placeholder goes, and the job ends with the reasons.
+fn nothing_held(view: &View, order: &Provision, refused: &[String], mut changes: Changes) -> Changes {
+    let patch = patch_of(&mut changes, order.instance_id);
+    patch.status = Some(InstanceStatus::Terminated);
+    patch.attempt = Some(None);
+    patch.finished_at = Some(Some(view.now));
+    patch.deleted = Some(true);
+    changes.guards.push(Guard::InstanceIs(order.instance_id, vec![InstanceStatus::Pending]));
+    changes.job(&view.job).instance_id = Some(None);
+    let message = failure_text(order.total, refused);
+    changes.job_ends(&view.job, JobTerminationReason::FailedToStartDueToNoCapacity, Some(message));
+    changes
+}
+
+/// Totals, and the first three distinct reasons of up to 200 characters each.
+pub(crate) fn failure_text(total: usize, refused: &[String]) -> String {
+    let mut reasons: Vec<String> = Vec::new();
+    for reason in refused {
+        let short: String = reason.chars().take(200).collect();
+        if reasons.len() < 3 && !reasons.contains(&short) {
+            reasons.push(short);
+        }
+    }
+    let tried = refused.len();
+    let why = if reasons.is_empty() { "none could be tried".into() } else { reasons.join("; ") };
+    format!("{total} offers found, {tried} tried: {why}")
+}
+
+fn no_capacity(view: &View, why: String) -> Changes {
+    let mut changes = Changes { guards: own_guards(view), ..Changes::default() };
+    if let Some(instance) = &view.instance {
+        if let Some(lost) = &instance.attempt {
+            abandon(view, lost, &mut changes);
+        }
+        let patch = changes.instance(instance);
+        patch.status = Some(InstanceStatus::Terminated);
+        patch.attempt = Some(None);
+        patch.finished_at = Some(Some(view.now));
+        patch.deleted = Some(true);
+        changes.job(&view.job).instance_id = Some(None);
+    }
+    changes.job_ends(&view.job, JobTerminationReason::FailedToStartDueToNoCapacity, Some(why));
+    changes
+}

@@ -1,0 +1,200 @@
+//! Jobs that end: last words, container, blocks.
+//!
+//! ```text
+//! stop: Requested ─ runner asked ─► Sent ─ last logs read, or remove_at ─┐
+//! stop: Hard ────────────────────────────────────────────────────────────┴─ shim removes ─► final status, blocks free
+//! ```
+//!
+//! No step depends on the machine being there: an agent that does not answer is skipped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_api::instances::InstanceStatus;
+use dstack_api::jobs::{JobStatus, JobTerminationReason as Reason};
+use jiff::Timestamp;
+
+use crate::changes::{Changes, Guard, Pipeline};
+use crate::job_running::Pulled;
+use crate::model::{InstanceRow, JobRow, RunRow, Stop};
+use crate::view::Limits;
+
+/// What the decision reads.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Now.
+    pub now: Timestamp,
+    /// The job.
+    pub job: JobRow,
+    /// Its run.
+    pub run: RunRow,
+    /// Its instance, or the placeholder made for it.
+    pub instance: Option<InstanceRow>,
+    /// Limits.
+    pub limits: Arc<Limits>,
+}
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub enum Plan {
+    /// Write this.
+    Change(Changes),
+    /// Ask an agent, then conclude.
+    Ask(Ask),
+}
+
+/// A question to an agent of the job's machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// Tell the runner to stop the commands. `abort` kills them at once.
+    Stop {
+        /// Do not wait for the commands.
+        abort: bool,
+    },
+    /// What happened since this position?
+    Pull {
+        /// The position, in the runner's milliseconds.
+        since: i64,
+    },
+    /// Tell the shim to end the task at once and to forget it.
+    Remove {
+        /// Word of the reason, for the shim's record.
+        reason: String,
+        /// Its message.
+        message: String,
+    },
+}
+
+/// What an agent answered.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It did what it was told, or never knew the job.
+    Done,
+    /// It did not answer, or could not.
+    Failed(String),
+    /// What happened, and whether more may come.
+    Pulled(Pulled, bool),
+}
+
+/// Decides the next step of a terminating job.
+pub fn plan(view: &View) -> Plan {
+    let job = &view.job;
+    if job.status != JobStatus::Terminating {
+        return Plan::Change(Changes::nothing());
+    }
+    let Some(instance) = &view.instance else {
+        return Plan::Change(finish(view));
+    };
+    let reachable = instance.status != InstanceStatus::Terminated
+        && job.provisioning_data.as_ref().is_some_and(|data| data.hostname.is_some());
+    if job.blocks == 0 || !reachable {
+        return Plan::Change(finish(view));
+    }
+    match job.stop {
+        Stop::Requested => Plan::Ask(Ask::Stop { abort: job.termination_reason == Some(Reason::AbortedByUser) }),
+        Stop::Sent if job.remove_at.is_some_and(|until| view.now < until) => {
+            Plan::Ask(Ask::Pull { since: job.runner_timestamp })
+        }
+        Stop::Sent | Stop::Hard if instance.has_shim() && view.limits.remove_containers => Plan::Ask(remove(job)),
+        Stop::Sent | Stop::Hard | Stop::Removed => Plan::Change(finish(view)),
+    }
+}
+
+fn remove(job: &JobRow) -> Ask {
+    Ask::Remove {
+        reason: job.termination_reason.map(|reason| reason.to_string()).unwrap_or_default(),
+        message: job.termination_reason_message.clone().unwrap_or_default(),
+    }
+}
+
+/// Turns an agent's answer into changes.
+pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
+    let job = &view.job;
+    match (ask, answer) {
+        (Ask::Stop { .. }, _) => {
+            let mut changes = Changes::later(Duration::from_millis(200));
+            changes.guards.push(own_guard(view));
+            let until = view.now.saturating_add(view.limits.last_logs).unwrap_or(view.now);
+            let patch = changes.job(job);
+            patch.stop = Some(Stop::Sent);
+            patch.remove_at = Some(Some(until));
+            changes.event("graceful stop requested", &[job]);
+            changes
+        }
+        (Ask::Pull { .. }, Answer::Pulled(pulled, more)) => {
+            let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+            let patch = changes.job(job);
+            if pulled.stored {
+                patch.runner_timestamp = Some(pulled.last_updated.max(job.runner_timestamp));
+                if let Some(end) = &pulled.ended {
+                    patch.exit_status = Some(end.exit_status);
+                }
+            }
+            if *more || !pulled.stored {
+                changes.look_again = Some(Duration::from_secs(if pulled.news { 1 } else { 2 }));
+            } else {
+                patch.remove_at = Some(Some(view.now));
+                changes.look_again = Some(Duration::ZERO);
+            }
+            changes
+        }
+        (Ask::Pull { .. }, _) => {
+            let mut changes = Changes::later(Duration::ZERO);
+            changes.guards.push(own_guard(view));
+            changes.job(job).remove_at = Some(Some(view.now));
+            changes
+        }
+        // What the shim could not remove, the checks of the instance remove later.
+        (Ask::Remove { .. }, _) => finish(view),
+    }
+}
+
+fn own_guard(view: &View) -> Guard {
+    Guard::JobIs(view.job.id, vec![JobStatus::Terminating])
+}
+
+/// The final status; blocks are freed, a placeholder goes.
+fn finish(view: &View) -> Changes {
+    let job = &view.job;
+    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let status = job.termination_reason.map_or(JobStatus::Terminated, Reason::status);
+    changes.job_becomes(job, status);
+    let patch = changes.job(job);
+    patch.finished_at = Some(Some(view.now));
+    patch.blocks = Some(0);
+    patch.stop = Some(Stop::Removed);
+    if job.registered {
+        patch.registered = Some(false);
+    }
+    if let Some(instance) = &view.instance {
+        if job.blocks > 0 {
+            let patch = changes.instance(instance);
+            patch.busy_blocks_delta = -i32::try_from(job.blocks).unwrap_or(0);
+            patch.last_job_at = Some(Some(view.now));
+            let busy = instance.busy_blocks.saturating_sub(job.blocks);
+            let total = instance.total_blocks.unwrap_or(0);
+            changes.event(format!("job unassigned from instance, {busy}/{total} blocks busy"), &[job, instance]);
+        } else if instance.status == InstanceStatus::Pending && instance.owner_job == Some(job.id) {
+            placeholder_goes(view, instance, &mut changes);
+        }
+        // It decides itself whether it idles or ends, when the last block is free.
+        changes.hint(Pipeline::Instances, instance.id);
+        changes.hint(Pipeline::Fleets, instance.fleet_id);
+    }
+    changes
+}
+
+/// The call for the placeholder's machine may be at work in this very moment: what it makes is found by its
+/// reference.
+fn placeholder_goes(view: &View, instance: &InstanceRow, changes: &mut Changes) {
+    changes.guards.push(Guard::InstanceIs(instance.id, vec![InstanceStatus::Pending]));
+    if let Some(lost) = &instance.attempt {
+        let project = instance.project_id;
+        changes.cleanup.extend(crate::job_submitted::lost_rows(lost, &project, view.now, &view.limits));
+    }
+    let patch = changes.instance(instance);
+    patch.status = Some(InstanceStatus::Terminated);
+    patch.attempt = Some(None);
+    patch.finished_at = Some(Some(view.now));
+    patch.deleted = Some(true);
+}
