@@ -65,7 +65,10 @@ impl MachineConfig {
 
     fn home(&self, home: &str) -> Result<PathBuf, BackendError> {
         let path = self.shim_home.join(home);
-        if !path.is_absolute() {
+        let goes_up = path
+            .components()
+            .any(|part| part == std::path::Component::ParentDir);
+        if !path.is_absolute() || goes_up {
             return Err(BackendError::invalid(format!(
                 "the shim home {} is not absolute",
                 path.display()
@@ -143,12 +146,18 @@ impl Machine {
         Ok(shim::state(&self.config.home(home)?).await)
     }
 
-    /// Ends the tasks of a shim, its keeper and itself. Success if there is none.
+    /// Ends the tasks of a shim, its keeper and itself. Success if there is none. A home that was given by a relative name is
+    /// ours alone and is removed.
     ///
     /// # Errors
     /// `not_yet_terminated` if a process does not go away at once.
     pub async fn stop_shim(&self, home: &str) -> Result<ShimState, BackendError> {
-        shim::stop(&self.config.home(home)?).await
+        let path = self.config.home(home)?;
+        let state = shim::stop(&path).await?;
+        if !home.is_empty() && Path::new(home).is_relative() {
+            shim::remove_home(&path)?;
+        }
+        Ok(state)
     }
 
     pub(crate) async fn answer(&self, request: MachineRequest) -> Result<Vec<u8>, BackendError> {

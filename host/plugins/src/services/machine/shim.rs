@@ -221,3 +221,16 @@ async fn end_processes(home: &Path) -> Result<(), BackendError> {
         sleep(POLL).await;
     }
 }
+
+/// Removes what a stopped shim has left.
+pub(super) fn remove_home(home: &Path) -> Result<(), BackendError> {
+    match std::fs::remove_dir_all(home) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // A process of the task may still be writing: the next call finds it gone.
+        Err(error) => Err(BackendError::not_yet_terminated(format!(
+            "cannot remove {}: {error}",
+            home.display()
+        ))),
+    }
+}

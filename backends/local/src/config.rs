@@ -1,0 +1,62 @@
+//! The configuration: `{type: local, runtime: auto}`.
+
+use dstack_backend_sdk::{BackendError, Configurator, schemars};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How jobs run on this machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Runtime {
+    /// In Docker if an engine answers, else as processes.
+    #[default]
+    Auto,
+    /// In Docker; without an engine the machine is not available.
+    Docker,
+    /// As processes, without containers.
+    Process,
+}
+
+impl Runtime {
+    /// The word of the configuration and of the shim's flag.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Docker => "docker",
+            Self::Process => "process",
+        }
+    }
+}
+
+/// Configuration of the local backend. It has no credentials.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LocalConfig {
+    /// `local`.
+    #[serde(rename = "type", default = "local")]
+    pub kind: String,
+    /// How jobs run.
+    #[serde(default)]
+    pub runtime: Runtime,
+}
+
+fn local() -> String {
+    "local".to_owned()
+}
+
+/// Nothing to check but the shape.
+#[derive(Debug, Default)]
+pub struct LocalConfigurator;
+
+impl Configurator for LocalConfigurator {
+    type Config = LocalConfig;
+
+    fn check(&self, config: &LocalConfig) -> Result<(), BackendError> {
+        if config.kind == "local" {
+            return Ok(());
+        }
+        Err(BackendError::invalid(format!(
+            "type: {:?} is not `local`",
+            config.kind
+        )))
+    }
+}

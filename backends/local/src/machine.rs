@@ -1,0 +1,163 @@
+//! An instance here: one shim with a home of its own.
+
+use crate::config::Runtime;
+use dstack_backend_sdk::{
+    BackendError, ErrorKind,
+    host::{self, machine as this_machine},
+    types::{
+        BackendType, InstanceConfiguration, InstanceOfferWithAvailability, JobProvisioningData,
+        methods::Done, services::ShimState,
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A shim answers within a fraction of this; what takes longer is found by the next look.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
+const ADDRESS: &str = "127.0.0.1";
+
+/// `backend_data` of a local instance: how the host reaches the shim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalData {
+    /// The shim's state folder.
+    pub home: String,
+    /// Its Unix socket.
+    pub socket: String,
+    /// The shim's `--runtime`.
+    pub runtime: String,
+}
+
+/// Starts the shim. The same `provider_ref` gives the same home, so a repeated call finds the first one's shim.
+pub(crate) fn create(
+    offer: &InstanceOfferWithAvailability,
+    config: &InstanceConfiguration,
+    runtime: Runtime,
+) -> Result<JobProvisioningData, BackendError> {
+    let instance_id = match &config.provider_ref {
+        Some(reference) => format!("local-{reference}"),
+        None => format!("local-{}", random_name()?),
+    };
+    check(&instance_id)?;
+    // The plan said what jobs run in; the shim must not choose anew.
+    let planned = offer
+        .backend_data
+        .get("runtime")
+        .and_then(|word| word.as_str());
+    let runtime = planned.unwrap_or(runtime.as_str()).to_owned();
+    let flags = vec!["--runtime".to_owned(), runtime.clone()];
+    let mut shim = this_machine::start_shim(&instance_id, flags)?;
+    for _ in 0..FIRST_LOOK.as_millis() / PAUSE.as_millis() {
+        if shim.is_ready {
+            break;
+        }
+        host::sleep(PAUSE)?;
+        shim = this_machine::find_shim(&instance_id)?;
+    }
+    let data = LocalData {
+        home: shim.home.clone(),
+        socket: shim.socket.clone(),
+        runtime,
+    };
+    let data = serde_json::to_string(&data).map_err(|e| BackendError::internal(e.to_string()))?;
+    Ok(with_address(
+        JobProvisioningData {
+            backend: BackendType::LOCAL,
+            base_backend: None,
+            instance_type: offer.instance.clone(),
+            instance_id,
+            hostname: None,
+            internal_ip: None,
+            public_ip_enabled: false,
+            instance_network: None,
+            region: offer.region.clone(),
+            availability_zone: None,
+            reservation: None,
+            price: offer.price,
+            username: "root".to_owned(),
+            ssh_port: None,
+            // No machine to log in to: clients go straight to the job's own sshd, where there is one.
+            dockerized: false,
+            ssh_proxy: None,
+            backend_data: Some(data),
+            gpu_driver: None,
+        },
+        &shim,
+    ))
+}
+
+/// Sets the address as soon as the shim answers.
+pub(crate) fn update(data: JobProvisioningData) -> Result<JobProvisioningData, BackendError> {
+    check(&data.instance_id)?;
+    let shim = this_machine::find_shim(&data.instance_id)?;
+    if !shim.is_running {
+        return Err(BackendError::provisioning(format!(
+            "the shim in {} does not run; see keeper.log there",
+            shim.home
+        )));
+    }
+    Ok(with_address(data, &shim))
+}
+
+/// Ends the shim and everything it runs.
+pub(crate) fn terminate(instance_id: &str) -> Result<Done, BackendError> {
+    check(instance_id)?;
+    this_machine::stop_shim(instance_id)?;
+    Ok(Done {})
+}
+
+fn with_address(mut data: JobProvisioningData, shim: &ShimState) -> JobProvisioningData {
+    if shim.is_ready {
+        data.hostname = Some(ADDRESS.to_owned());
+        data.internal_ip = Some(ADDRESS.to_owned());
+        data.ssh_port = Some(10022);
+    }
+    data
+}
+
+/// The id names a folder, so it must be nothing but a name.
+fn check(instance_id: &str) -> Result<(), BackendError> {
+    let is_name = instance_id.strip_prefix("local-").is_some_and(|rest| {
+        (1..=64).contains(&rest.len())
+            && rest
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    });
+    if is_name {
+        return Ok(());
+    }
+    Err(BackendError::new(
+        ErrorKind::Invalid,
+        format!("{instance_id:?} is no id of a local instance"),
+    ))
+}
+
+fn random_name() -> Result<String, BackendError> {
+    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz012345";
+    let bytes = host::random(16)?;
+    Ok(bytes
+        .iter()
+        .filter_map(|byte| LETTERS.get(usize::from(byte % 32)))
+        .map(|letter| char::from(*letter))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn only_names_are_ids() {
+        assert!(check("local-0123456789abcdef").is_ok());
+        for id in [
+            "local-",
+            "local-../x",
+            "/etc",
+            "local-A",
+            "local",
+            "remote-1",
+        ] {
+            assert!(check(id).is_err(), "{id}");
+        }
+    }
+}
