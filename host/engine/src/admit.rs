@@ -8,8 +8,8 @@ use std::sync::Arc;
 use dstack_api::config::{EnvValue, GroupReplicas, ProfileParams, RunConfiguration};
 use dstack_api::jobs::{AppSpec, JobSpec, JobStatus, Retry, UnixUser};
 use dstack_api::runs::{RunSpec, RunStatus, ServiceSpec};
-use dstack_backend_types::resources::ResourcesSpec;
 use dstack_backend_types::Requirements;
+use dstack_backend_types::resources::ResourcesSpec;
 use jiff::Timestamp;
 
 use crate::changes::{Actor, Changes, Pipeline};
@@ -110,7 +110,11 @@ pub fn run(
         fleet_id: None,
         name: Arc::clone(&new.name),
         spec: Arc::clone(&new.spec),
-        status: if next.is_some() { RunStatus::Pending } else { RunStatus::Submitted },
+        status: if next.is_some() {
+            RunStatus::Pending
+        } else {
+            RunStatus::Submitted
+        },
         termination_reason: None,
         submitted_at: now,
         last_processed_at: now,
@@ -252,15 +256,33 @@ struct Node<'a> {
 fn groups(configuration: &RunConfiguration) -> Vec<Group<'_>> {
     let base = configuration.base();
     let ports = |list: &[dstack_api::config::PortMapping]| {
-        list.iter().map(|port| (port.container_port, port.local_port)).collect()
+        list.iter()
+            .map(|port| (port.container_port, port.local_port))
+            .collect()
     };
-    let single = |commands, ports| Node { name: "0".into(), count: 1, commands, resources: &base.resources, ports };
-    let one = |nodes| vec![Group { name: "0".into(), replicas: 1, nodes, service: None }];
+    let single = |commands, ports| Node {
+        name: "0".into(),
+        count: 1,
+        commands,
+        resources: &base.resources,
+        ports,
+    };
+    let one = |nodes| {
+        vec![Group {
+            name: "0".into(),
+            replicas: 1,
+            nodes,
+            service: None,
+        }]
+    };
     match configuration {
         RunConfiguration::Task(task) => match &task.groups {
             None => {
                 let count = task.nodes.unwrap_or(1);
-                one(vec![Node { count, ..single(&task.commands, ports(&task.ports)) }])
+                one(vec![Node {
+                    count,
+                    ..single(&task.commands, ports(&task.ports))
+                }])
             }
             Some(groups) => one(groups
                 .iter()
@@ -278,7 +300,10 @@ fn groups(configuration: &RunConfiguration) -> Vec<Group<'_>> {
         RunConfiguration::Service(service) => match service.groups() {
             None => vec![Group {
                 name: "0".into(),
-                replicas: service.replication.replicas.map_or(1, |range| range.min.unwrap_or(0)),
+                replicas: service
+                    .replication
+                    .replicas
+                    .map_or(1, |range| range.min.unwrap_or(0)),
                 nodes: vec![single(&service.commands, Vec::new())],
                 service: None,
             }],
@@ -318,7 +343,13 @@ fn replica(
     let mut out = Vec::new();
     for (index, node) in group.nodes.iter().enumerate() {
         let mut job = base.clone();
-        job.commands = commands::of_job(&spec.configuration, node.commands, group.service, defaults, image)?;
+        job.commands = commands::of_job(
+            &spec.configuration,
+            node.commands,
+            group.service,
+            defaults,
+            image,
+        )?;
         job.requirements.resources = node.resources.clone();
         job.node_group_index = u32::try_from(index).unwrap_or(0);
         job.node_group_name.clone_from(&node.name);
@@ -376,15 +407,22 @@ fn job_base(
         jobs_per_replica: total,
         replica_group: group.name.clone(),
         app_specs: None,
-        user: user(base.user.as_deref().or_else(|| image.and_then(|facts| facts.user.as_deref())))?,
+        user: user(
+            base.user
+                .as_deref()
+                .or_else(|| image.and_then(|facts| facts.user.as_deref())),
+        )?,
         commands: Vec::new(),
         env: env(configuration, defaults)?,
         home_dir: Some(base.home_dir.clone()),
         image_name: commands::image(base, group.service, defaults),
-        privileged: base.is_privileged() || docker || group.service.is_some_and(|g| g.privileged == Some(true)),
-        single_branch: base
-            .single_branch
-            .or(Some(!matches!(configuration, RunConfiguration::DevEnvironment(_)))),
+        privileged: base.is_privileged()
+            || docker
+            || group.service.is_some_and(|g| g.privileged == Some(true)),
+        single_branch: base.single_branch.or(Some(!matches!(
+            configuration,
+            RunConfiguration::DevEnvironment(_)
+        ))),
         max_duration: profile.max_duration.and_then(|limit| limit.seconds()),
         stop_duration: match profile.stop_duration {
             None => Some(dstack_api::config::DEFAULT_STOP_SECONDS),
@@ -401,12 +439,19 @@ fn job_base(
             backend_options: crate::combine::options_of(&profile),
         },
         retry: profile.effective_retry().map(|retry| Retry {
-            on_events: retry.on_events.iter().filter_map(|event| event.as_str().parse().ok()).collect(),
+            on_events: retry
+                .on_events
+                .iter()
+                .filter_map(|event| event.as_str().parse().ok())
+                .collect(),
             duration: retry.duration,
         }),
         volumes: Some(base.volumes.clone()),
         ssh_key: None,
-        working_dir: base.working_dir.clone().or_else(|| spec.working_dir.clone()),
+        working_dir: base
+            .working_dir
+            .clone()
+            .or_else(|| spec.working_dir.clone()),
         repo_data: spec.repo_data.clone(),
         repo_code_hash: spec.repo_code_hash.clone(),
         repo_dir: base
@@ -415,10 +460,15 @@ fn job_base(
             .map(|repo| repo.path.clone())
             .or_else(|| spec.repo_dir.clone())
             .unwrap_or_else(|| "/workflow".into()),
-        repo_exists_action: base.repos.first().and_then(|repo| repo.if_exists.as_str().parse().ok()),
+        repo_exists_action: base
+            .repos
+            .first()
+            .and_then(|repo| repo.if_exists.as_str().parse().ok()),
         file_archives: spec.file_archives.clone(),
         service_port: service.map(|service| service.port.container_port),
-        probes: service.map(|service| commands::probes(service)).unwrap_or_default(),
+        probes: service
+            .map(|service| commands::probes(service))
+            .unwrap_or_default(),
         node_group_index: 0,
         node_group_name: "0".into(),
         node_group_job_index: 0,
@@ -426,11 +476,18 @@ fn job_base(
 }
 
 fn user(text: Option<&str>) -> Result<Option<UnixUser>, AdmitError> {
-    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-    UnixUser::parse(text).map(Some).map_err(|bad| AdmitError::User(bad.to_string()))
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    UnixUser::parse(text)
+        .map(Some)
+        .map_err(|bad| AdmitError::User(bad.to_string()))
 }
 
-fn env(configuration: &RunConfiguration, defaults: &JobDefaults) -> Result<BTreeMap<String, String>, AdmitError> {
+fn env(
+    configuration: &RunConfiguration,
+    defaults: &JobDefaults,
+) -> Result<BTreeMap<String, String>, AdmitError> {
     let base = configuration.base();
     let mut env = BTreeMap::new();
     for (name, value) in &base.env.0 {
@@ -440,7 +497,8 @@ fn env(configuration: &RunConfiguration, defaults: &JobDefaults) -> Result<BTree
         };
     }
     if let (true, Some(url)) = (base.dstack, &defaults.server_url) {
-        env.entry("DSTACK_SERVER_URL".to_owned()).or_insert_with(|| url.clone());
+        env.entry("DSTACK_SERVER_URL".to_owned())
+            .or_insert_with(|| url.clone());
     }
     Ok(env)
 }

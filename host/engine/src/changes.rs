@@ -24,7 +24,9 @@ use dstack_api::fleets::{FleetSpec, FleetStatus};
 use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
 use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::runs::{RunSpec, RunStatus, RunTerminationReason};
-use dstack_backend_types::{BackendType, InstanceOfferWithAvailability, JobProvisioningData, JobRuntimeData};
+use dstack_backend_types::{
+    BackendType, InstanceOfferWithAvailability, JobProvisioningData, JobRuntimeData,
+};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -70,7 +72,10 @@ pub struct Changes {
 impl Changes {
     /// Nothing but to look again after `delay`.
     pub fn later(delay: Duration) -> Self {
-        Self { look_again: Some(delay), ..Self::default() }
+        Self {
+            look_again: Some(delay),
+            ..Self::default()
+        }
     }
 
     /// Nothing at all: the row waits for a hint.
@@ -80,7 +85,10 @@ impl Changes {
 
     /// Wakes the pipeline of a row.
     pub fn hint(&mut self, pipeline: Pipeline, id: impl Into<RowId>) {
-        let hint = Hint { pipeline, id: id.into().0 };
+        let hint = Hint {
+            pipeline,
+            id: id.into().0,
+        };
         if !self.hints.contains(&hint) {
             self.hints.push(hint);
         }
@@ -88,7 +96,12 @@ impl Changes {
 
     /// Whether nothing would be written but the time of the next look.
     pub fn is_quiet(&self) -> bool {
-        let quiet = Self { guards: Vec::new(), look_again: None, made: Vec::new(), ..self.clone() };
+        let quiet = Self {
+            guards: Vec::new(),
+            look_again: None,
+            made: Vec::new(),
+            ..self.clone()
+        };
         quiet == Self::default()
     }
 }
@@ -110,8 +123,8 @@ pub enum Guard {
     /// The fleet is active, and has fewer than this many instances that are neither terminating nor
     /// terminated (nor deleted). `None`: only that it is active.
     FleetHasRoom(FleetId, Option<u32>),
-    /// The fleet has at least this many instances that are neither terminating nor terminated, so that one
-    /// more may go and `nodes.min` still holds.
+    /// The fleet has more than this many instances that are neither terminating nor terminated, so that one
+    /// may go and `nodes.min` still holds.
     FleetHasMoreThan(FleetId, u32),
     /// No instance of the fleet has a job, is a placeholder, or is being provisioned for one.
     FleetUnused(FleetId),
@@ -173,9 +186,13 @@ impl Pipeline {
     pub const fn of_job(status: JobStatus) -> Option<Self> {
         match status {
             JobStatus::Submitted => Some(Self::JobsSubmitted),
-            JobStatus::Provisioning | JobStatus::Pulling | JobStatus::Running => Some(Self::JobsRunning),
+            JobStatus::Provisioning | JobStatus::Pulling | JobStatus::Running => {
+                Some(Self::JobsRunning)
+            }
             JobStatus::Terminating => Some(Self::JobsTerminating),
-            JobStatus::Terminated | JobStatus::Aborted | JobStatus::Failed | JobStatus::Done => None,
+            JobStatus::Terminated | JobStatus::Aborted | JobStatus::Failed | JobStatus::Done => {
+                None
+            }
         }
     }
 }
@@ -291,7 +308,10 @@ pub struct EventRow {
 
 /// Changed columns of a run; see [`RunRow`] for their meaning.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "each field means what the field of that name in the row means")]
+#[allow(
+    missing_docs,
+    reason = "each field means what the field of that name in the row means"
+)]
 pub struct RunPatch {
     pub id: RunId,
     pub status: Option<RunStatus>,
@@ -327,7 +347,10 @@ impl RunPatch {
 
 /// Changed columns of a job; see [`JobRow`] for their meaning.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "each field means what the field of that name in the row means")]
+#[allow(
+    missing_docs,
+    reason = "each field means what the field of that name in the row means"
+)]
 pub struct JobPatch {
     pub id: JobId,
     pub status: Option<JobStatus>,
@@ -379,7 +402,10 @@ impl JobPatch {
 
 /// Changed columns of an instance; see [`InstanceRow`] for their meaning.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "each field means what the field of that name in the row means")]
+#[allow(
+    missing_docs,
+    reason = "each field means what the field of that name in the row means"
+)]
 pub struct InstancePatch {
     pub id: InstanceId,
     pub status: Option<InstanceStatus>,
@@ -436,7 +462,10 @@ impl InstancePatch {
 
 /// Changed columns of a fleet; see [`FleetRow`] for their meaning.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "each field means what the field of that name in the row means")]
+#[allow(
+    missing_docs,
+    reason = "each field means what the field of that name in the row means"
+)]
 pub struct FleetPatch {
     pub id: FleetId,
     pub status: Option<FleetStatus>,

@@ -12,7 +12,9 @@
 //! | compute capability | the larger |
 //! | multinode | either |
 
-use dstack_api::config::{BackendOptions, MountPoint, Profile, ProfileParams, SpotPolicy, VastAiOptions};
+use dstack_api::config::{
+    BackendOptions, MountPoint, Profile, ProfileParams, SpotPolicy, VastAiOptions,
+};
 use dstack_api::fleets::FleetSpec;
 use dstack_api::jobs::JobSpec;
 use dstack_backend_types::matching::matches;
@@ -80,11 +82,22 @@ impl Wanted {
         let profile = profiles(&own, run)?;
         let mut requirements = combined_requirements(&requirements, &job.requirements)?;
         requirements.backend_options = options_of(&profile);
-        let needs_folder =
-            |mount: &MountPoint| matches!(mount, MountPoint::Instance { optional: false, .. });
+        let needs_folder = |mount: &MountPoint| {
+            matches!(
+                mount,
+                MountPoint::Instance {
+                    optional: false,
+                    ..
+                }
+            )
+        };
         Some(Self {
             fleet_id,
-            profile: Profile { params: profile, name: String::new(), default: false },
+            profile: Profile {
+                params: profile,
+                name: String::new(),
+                default: false,
+            },
             requirements,
             whole: job.jobs_per_replica > 1,
             privileged: job.privileged,
@@ -97,30 +110,43 @@ impl Wanted {
     pub fn of_fleet(fleet_id: FleetId, fleet: &FleetSpec, master: Option<&InstanceRow>) -> Self {
         Self {
             fleet_id,
-            profile: Profile { params: spec::fleet_profile(fleet), name: String::new(), default: false },
+            profile: Profile {
+                params: spec::fleet_profile(fleet),
+                name: String::new(),
+                default: false,
+            },
             requirements: spec::fleet_requirements(fleet),
             whole: spec::is_cluster(fleet),
             privileged: false,
             instance_mounts: false,
-            fixed: master.and_then(|m| m.provisioning_data.as_deref()).map(Fixed::to),
+            fixed: master
+                .and_then(|m| m.provisioning_data.as_deref())
+                .map(Fixed::to),
         }
     }
 
     /// Whether it makes sense to ask this backend at all.
     pub fn accepts_backend(&self, backend: &BackendAbilities) -> bool {
-        let named = |list: &Vec<BackendType>| backend.name == BackendType::DSTACK || list.contains(&backend.name);
+        let named = |list: &Vec<BackendType>| {
+            backend.name == BackendType::DSTACK || list.contains(&backend.name)
+        };
         self.profile.params.backends.as_ref().is_none_or(named)
             && (backend.multinode || self.requirements.multinode != Some(true))
             && (backend.privileged || !self.privileged)
             && (backend.instance_mounts || !self.instance_mounts)
             && (backend.reservations || self.requirements.reservation.is_none())
-            && self.fixed.as_ref().is_none_or(|fixed| fixed.backend == backend.name)
+            && self
+                .fixed
+                .as_ref()
+                .is_none_or(|fixed| fixed.backend == backend.name)
     }
 
     /// The offer with only the zones that are wanted; `None` if it is not wanted there at all.
     pub fn narrow(&self, mut offer: Offer) -> Option<Offer> {
         let params = &self.profile.params;
-        if !self.right_place(&offer.backend, &offer.region) || !one_of(&params.instance_types, &offer.instance.name) {
+        if !self.right_place(&offer.backend, &offer.region)
+            || !one_of(&params.instance_types, &offer.instance.name)
+        {
             return None;
         }
         let fixed_zone = self.fixed.as_ref().and_then(|fixed| fixed.zone.as_ref());
@@ -131,7 +157,11 @@ impl Wanted {
         if let (Some(zone), Some(offered)) = (fixed_zone, offer.availability_zones.as_mut()) {
             offered.retain(|z| z == zone);
         }
-        (offer.availability_zones.as_ref().is_none_or(|zones| !zones.is_empty())).then_some(offer)
+        (offer
+            .availability_zones
+            .as_ref()
+            .is_none_or(|zones| !zones.is_empty()))
+        .then_some(offer)
     }
 
     /// Whether an existing machine stands where it must, and is of a wanted type. An unknown zone passes.
@@ -142,14 +172,22 @@ impl Wanted {
         self.right_place(&data.backend, &data.region)
             && one_of(&params.instance_types, &offer.instance.name)
             && zone.is_none_or(|zone| one_of(&params.availability_zones, zone))
-            && zone.zip(fixed_zone).is_none_or(|(zone, fixed)| zone == fixed)
+            && zone
+                .zip(fixed_zone)
+                .is_none_or(|(zone, fixed)| zone == fixed)
     }
 
     fn right_place(&self, backend: &BackendType, region: &str) -> bool {
         let params = &self.profile.params;
-        params.backends.as_ref().is_none_or(|list| list.contains(backend) || *backend == BackendType::DSTACK)
+        params
+            .backends
+            .as_ref()
+            .is_none_or(|list| list.contains(backend) || *backend == BackendType::DSTACK)
             && one_of(&params.regions, region)
-            && self.fixed.as_ref().is_none_or(|fixed| fixed.backend == *backend && fixed.region == region)
+            && self
+                .fixed
+                .as_ref()
+                .is_none_or(|fixed| fixed.backend == *backend && fixed.region == region)
     }
 
     /// Whether a machine made from this offer still is what is wanted.
@@ -159,7 +197,8 @@ impl Wanted {
 }
 
 fn one_of(list: &Option<Vec<String>>, word: &str) -> bool {
-    list.as_ref().is_none_or(|list| list.iter().any(|item| item.eq_ignore_ascii_case(word)))
+    list.as_ref()
+        .is_none_or(|list| list.iter().any(|item| item.eq_ignore_ascii_case(word)))
 }
 
 /// Combines two profiles; parameters that do not describe a machine are left out. `None` if they contradict.
@@ -175,7 +214,11 @@ pub fn profiles(fleet: &ProfileParams, run: &ProfileParams) -> Option<ProfilePar
         reservation: same(fleet.reservation.as_ref(), run.reservation.as_ref())?.cloned(),
         spot_policy: match (fleet.spot_policy, run.spot_policy) {
             (Some(a), Some(b)) if a == b => Some(a),
-            (Some(SpotPolicy::Auto), other) | (other, Some(SpotPolicy::Auto)) if other.is_some() => other,
+            (Some(SpotPolicy::Auto), other) | (other, Some(SpotPolicy::Auto))
+                if other.is_some() =>
+            {
+                other
+            }
             (Some(_), Some(_)) => return None,
             (a, b) => a.or(b),
         },
@@ -193,16 +236,22 @@ pub fn profiles(fleet: &ProfileParams, run: &ProfileParams) -> Option<ProfilePar
             }
             (a, b) => a.clone().or_else(|| b.clone()),
         },
-        backend_options: backend_options(fleet.backend_options.as_deref(), run.backend_options.as_deref())?,
+        backend_options: backend_options(
+            fleet.backend_options.as_deref(),
+            run.backend_options.as_deref(),
+        )?,
         ..ProfileParams::default()
     })
 }
 
 fn words(fleet: &Option<Vec<String>>, run: &Option<Vec<String>>) -> Option<Vec<String>> {
     match (fleet, run) {
-        (Some(a), Some(b)) => {
-            Some(a.iter().filter(|x| b.iter().any(|y| x.eq_ignore_ascii_case(y))).cloned().collect())
-        }
+        (Some(a), Some(b)) => Some(
+            a.iter()
+                .filter(|x| b.iter().any(|y| x.eq_ignore_ascii_case(y)))
+                .cloned()
+                .collect(),
+        ),
         (a, b) => a.clone().or_else(|| b.clone()),
     }
 }
@@ -248,14 +297,22 @@ fn backend_options(
         });
     }
     let known = |backend: &str| fleet.iter().any(|ours| ours.backend() == backend);
-    out.extend(run.iter().filter(|theirs| !known(theirs.backend())).cloned());
+    out.extend(
+        run.iter()
+            .filter(|theirs| !known(theirs.backend()))
+            .cloned(),
+    );
     Some(Some(out))
 }
 
 /// The backend options as requirements carry them.
 pub(crate) fn options_of(profile: &ProfileParams) -> Option<Vec<serde_json::Value>> {
     let list = profile.backend_options.as_ref()?;
-    Some(list.iter().filter_map(|options| serde_json::to_value(options).ok()).collect())
+    Some(
+        list.iter()
+            .filter_map(|options| serde_json::to_value(options).ok())
+            .collect(),
+    )
 }
 
 /// Combines two sets of requirements; `None` if they contradict.
@@ -269,7 +326,10 @@ pub fn combined_requirements(fleet: &Requirements, run: &Requirements) -> Option
             (Some(a), Some(b)) => Some(a || b),
             (a, b) => a.or(b),
         },
-        backend_options: run.backend_options.clone().or_else(|| fleet.backend_options.clone()),
+        backend_options: run
+            .backend_options
+            .clone()
+            .or_else(|| fleet.backend_options.clone()),
     })
 }
 
@@ -290,7 +350,9 @@ pub fn resources(fleet: &ResourcesSpec, run: &ResourcesSpec) -> Option<Resources
             (a, b) => a.clone().or_else(|| b.clone()),
         },
         disk: match (&fleet.disk, &run.disk) {
-            (Some(a), Some(b)) => Some(DiskSpec { size: a.size.intersect(&b.size)? }),
+            (Some(a), Some(b)) => Some(DiskSpec {
+                size: a.size.intersect(&b.size)?,
+            }),
             (a, b) => (*a).or(*b),
         },
     })

@@ -39,33 +39,49 @@ impl Changes {
         let message: String = message.into();
         let message = message.trim_end_matches('.').replace(['\n', '\r'], " ");
         let targets = about.iter().map(|row| row.target()).collect();
-        self.events.push(EventRow { message, targets, actor: Actor::System });
+        self.events.push(EventRow {
+            message,
+            targets,
+            actor: Actor::System,
+        });
     }
 
     /// The patch of a job, made on first use.
     pub fn job(&mut self, job: &JobRow) -> &mut JobPatch {
-        let at = self.jobs.iter().position(|p| p.id == job.id).unwrap_or_else(|| {
-            self.jobs.push(JobPatch::of(job.id));
-            self.jobs.len() - 1
-        });
+        let at = self
+            .jobs
+            .iter()
+            .position(|p| p.id == job.id)
+            .unwrap_or_else(|| {
+                self.jobs.push(JobPatch::of(job.id));
+                self.jobs.len() - 1
+            });
         &mut self.jobs[at]
     }
 
     /// The patch of an instance, made on first use.
     pub fn instance(&mut self, instance: &InstanceRow) -> &mut InstancePatch {
-        let at = self.instances.iter().position(|p| p.id == instance.id).unwrap_or_else(|| {
-            self.instances.push(InstancePatch::of(instance.id));
-            self.instances.len() - 1
-        });
+        let at = self
+            .instances
+            .iter()
+            .position(|p| p.id == instance.id)
+            .unwrap_or_else(|| {
+                self.instances.push(InstancePatch::of(instance.id));
+                self.instances.len() - 1
+            });
         &mut self.instances[at]
     }
 
     /// The patch of a run, made on first use.
     pub fn run(&mut self, run: &RunRow) -> &mut RunPatch {
-        let at = self.runs.iter().position(|p| p.id == run.id).unwrap_or_else(|| {
-            self.runs.push(RunPatch::of(run.id));
-            self.runs.len() - 1
-        });
+        let at = self
+            .runs
+            .iter()
+            .position(|p| p.id == run.id)
+            .unwrap_or_else(|| {
+                self.runs.push(RunPatch::of(run.id));
+                self.runs.len() - 1
+            });
         &mut self.runs[at]
     }
 
@@ -73,7 +89,10 @@ impl Changes {
     pub fn job_becomes(&mut self, job: &JobRow, next: JobStatus) {
         debug_assert!(job.status.can_become(next), "{} -> {next}", job.status);
         self.job(job).status = Some(next);
-        self.event(format!("job status changed {} -> {next}", job.status), &[job]);
+        self.event(
+            format!("job status changed {} -> {next}", job.status),
+            &[job],
+        );
         if let Some(pipeline) = Pipeline::of_job(next) {
             self.hint(pipeline, job.id);
         }
@@ -81,15 +100,30 @@ impl Changes {
     }
 
     /// Begins the end of a job.
-    pub fn job_ends(&mut self, job: &JobRow, reason: JobTerminationReason, message: Option<String>) {
-        debug_assert!(job.status.can_become(JobStatus::Terminating), "{} ends", job.status);
-        let told = message.as_deref().map(|m| format!(": {m}")).unwrap_or_default();
+    pub fn job_ends(
+        &mut self,
+        job: &JobRow,
+        reason: JobTerminationReason,
+        message: Option<String>,
+    ) {
+        debug_assert!(
+            job.status.can_become(JobStatus::Terminating),
+            "{} ends",
+            job.status
+        );
+        let told = message
+            .as_deref()
+            .map(|m| format!(": {m}"))
+            .unwrap_or_default();
         let patch = self.job(job);
         patch.status = Some(JobStatus::Terminating);
         patch.termination_reason = Some(Some(reason));
         patch.termination_reason_message = Some(message);
         self.event(
-            format!("job status changed {} -> terminating ({reason}){told}", job.status),
+            format!(
+                "job status changed {} -> terminating ({reason}){told}",
+                job.status
+            ),
             &[job],
         );
         self.hint(Pipeline::JobsTerminating, job.id);
@@ -98,9 +132,16 @@ impl Changes {
 
     /// Moves an instance on, with its event.
     pub fn instance_becomes(&mut self, instance: &InstanceRow, next: InstanceStatus) {
-        debug_assert!(instance.status.can_become(next), "{} -> {next}", instance.status);
+        debug_assert!(
+            instance.status.can_become(next),
+            "{} -> {next}",
+            instance.status
+        );
         self.instance(instance).status = Some(next);
-        self.event(format!("instance status changed {} -> {next}", instance.status), &[instance]);
+        self.event(
+            format!("instance status changed {} -> {next}", instance.status),
+            &[instance],
+        );
         self.hint(Pipeline::Instances, instance.id);
     }
 
@@ -111,13 +152,19 @@ impl Changes {
         reason: InstanceTerminationReason,
         message: Option<String>,
     ) {
-        let told = message.as_deref().map(|m| format!(": {m}")).unwrap_or_default();
+        let told = message
+            .as_deref()
+            .map(|m| format!(": {m}"))
+            .unwrap_or_default();
         let patch = self.instance(instance);
         patch.status = Some(InstanceStatus::Terminating);
         patch.termination_reason = Some(Some(reason));
         patch.termination_reason_message = Some(message);
         self.event(
-            format!("instance status changed {} -> terminating ({reason}){told}", instance.status),
+            format!(
+                "instance status changed {} -> terminating ({reason}){told}",
+                instance.status
+            ),
             &[instance],
         );
         self.hint(Pipeline::Instances, instance.id);
@@ -128,7 +175,10 @@ impl Changes {
     pub fn run_becomes(&mut self, run: &RunRow, next: RunStatus) {
         debug_assert!(run.status.can_become(next), "{} -> {next}", run.status);
         self.run(run).status = Some(next);
-        self.event(format!("run status changed {} -> {next}", run.status), &[run]);
+        self.event(
+            format!("run status changed {} -> {next}", run.status),
+            &[run],
+        );
         self.hint(Pipeline::Runs, run.id);
     }
 
@@ -137,7 +187,13 @@ impl Changes {
         let patch = self.run(run);
         patch.status = Some(RunStatus::Terminating);
         patch.termination_reason = Some(Some(reason));
-        self.event(format!("run status changed {} -> terminating ({reason})", run.status), &[run]);
+        self.event(
+            format!(
+                "run status changed {} -> terminating ({reason})",
+                run.status
+            ),
+            &[run],
+        );
         self.hint(Pipeline::Runs, run.id);
     }
 }

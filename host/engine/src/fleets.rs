@@ -46,7 +46,10 @@ pub fn plan(view: &View, ids: &mut Ids) -> Changes {
     match fleet.status {
         FleetStatus::Submitted | FleetStatus::Active if view.project_deleted => {
             let mut changes = Changes::later(Duration::ZERO);
-            let patch = FleetPatch { status: Some(FleetStatus::Terminating), ..FleetPatch::of(fleet.id) };
+            let patch = FleetPatch {
+                status: Some(FleetStatus::Terminating),
+                ..FleetPatch::of(fleet.id)
+            };
             changes.fleets.push(patch);
             changes.event("fleet status changed active -> terminating", &[&**fleet]);
             changes
@@ -68,7 +71,9 @@ fn terminating(view: &View) -> Changes {
         if instance.busy_blocks > 0 {
             continue;
         }
-        changes.guards.push(Guard::InstanceIs(instance.id, vec![instance.status]));
+        changes
+            .guards
+            .push(Guard::InstanceIs(instance.id, vec![instance.status]));
         changes.guards.push(Guard::InstanceUnused(instance.id));
         changes.instance_ends(instance, Reason::TerminatedByUser, None);
     }
@@ -79,7 +84,10 @@ fn terminating(view: &View) -> Changes {
             deleted: Some(true),
             ..FleetPatch::of(fleet.id)
         });
-        changes.event("fleet status changed terminating -> terminated", &[&**fleet]);
+        changes.event(
+            "fleet status changed terminating -> terminated",
+            &[&**fleet],
+        );
     } else {
         changes.look_again = Some(Duration::from_secs(15));
     }
@@ -91,8 +99,12 @@ fn due_in(fleet: &FleetRow, now: Timestamp) -> Option<i64> {
     if spec::is_ssh(&fleet.spec) || fleet.consolidation_attempt >= ATTEMPTS {
         return None;
     }
-    let Some(last) = fleet.consolidated_at else { return Some(0) };
-    let at = usize::try_from(fleet.consolidation_attempt).unwrap_or(usize::MAX).min(DELAYS.len() - 1);
+    let Some(last) = fleet.consolidated_at else {
+        return Some(0);
+    };
+    let at = usize::try_from(fleet.consolidation_attempt)
+        .unwrap_or(usize::MAX)
+        .min(DELAYS.len() - 1);
     Some(signed(Duration::from_secs(DELAYS[at])) - secs(now, last))
 }
 
@@ -111,7 +123,9 @@ fn consolidate(view: &View, ids: &mut Ids) -> Changes {
     let mismatch = |i: &InstanceRow| {
         matches!(i.status, Status::Idle | Status::Provisioning)
             && i.busy_blocks == 0
-            && i.offer.as_deref().is_some_and(|offer| !wanted.still_fits(offer))
+            && i.offer
+                .as_deref()
+                .is_some_and(|offer| !wanted.still_fits(offer))
     };
     for instance in living.iter().filter(|i| mismatch(i)) {
         unused_ends(&mut changes, instance, Reason::FleetSpecMismatch);
@@ -120,22 +134,39 @@ fn consolidate(view: &View, ids: &mut Ids) -> Changes {
     let count = u32::try_from(living.len()).unwrap_or(u32::MAX);
     let min = spec::nodes_min(&fleet.spec);
     // `target` counts only when the fleet is new.
-    let wish = if fleet.consolidated_at.is_none() { spec::nodes_target(&fleet.spec).max(min) } else { min };
+    let wish = if fleet.consolidated_at.is_none() {
+        spec::nodes_target(&fleet.spec).max(min)
+    } else {
+        min
+    };
     for _ in count..wish {
         let row = new_instance(fleet, view.now, InstanceId(ids.uuid()));
         changes.hint(Pipeline::Instances, row.id);
-        changes.event("instance created to reach the number of nodes", &[&row, &**fleet]);
-        changes.new_instances.push(NewInstance { row, number_it: true });
+        changes.event(
+            "instance created to reach the number of nodes",
+            &[&row, &**fleet],
+        );
+        changes.new_instances.push(NewInstance {
+            row,
+            number_it: true,
+        });
     }
     if let Some(max) = spec::nodes_max(&fleet.spec) {
         let surplus = usize::try_from(count.saturating_sub(max)).unwrap_or(0);
-        let idle = living.iter().rev().filter(|i| i.status == Status::Idle && i.busy_blocks == 0);
+        let idle = living
+            .iter()
+            .rev()
+            .filter(|i| i.status == Status::Idle && i.busy_blocks == 0);
         for instance in idle.take(surplus) {
             unused_ends(&mut changes, instance, Reason::MaxInstancesLimit);
         }
     }
     let changed = !changes.is_quiet() && fleet.consolidated_at.is_some();
-    let attempt = if changed { fleet.consolidation_attempt + 1 } else { 0 };
+    let attempt = if changed {
+        fleet.consolidation_attempt + 1
+    } else {
+        0
+    };
     if fleet.consolidated_at.is_none() || changed || fleet.consolidation_attempt != attempt {
         changes.fleets.push(FleetPatch {
             consolidation_attempt: Some(attempt),
@@ -144,19 +175,29 @@ fn consolidate(view: &View, ids: &mut Ids) -> Changes {
             ..FleetPatch::of(fleet.id)
         });
     } else {
-        changes.fleets.push(FleetPatch { consolidated_at: Some(Some(view.now)), ..FleetPatch::of(fleet.id) });
+        changes.fleets.push(FleetPatch {
+            consolidated_at: Some(Some(view.now)),
+            ..FleetPatch::of(fleet.id)
+        });
     }
     if attempt >= ATTEMPTS {
-        changes.event("fleet consolidation stopped after 15 attempts; an update of the fleet resumes it", &[&**fleet]);
+        changes.event(
+            "fleet consolidation stopped after 15 attempts; an update of the fleet resumes it",
+            &[&**fleet],
+        );
     } else {
-        let at = usize::try_from(attempt).unwrap_or(usize::MAX).min(DELAYS.len() - 1);
+        let at = usize::try_from(attempt)
+            .unwrap_or(usize::MAX)
+            .min(DELAYS.len() - 1);
         changes.look_again = Some(Duration::from_secs(DELAYS[at]));
     }
     changes
 }
 
 fn unused_ends(changes: &mut Changes, instance: &InstanceRow, reason: Reason) {
-    changes.guards.push(Guard::InstanceIs(instance.id, vec![instance.status]));
+    changes
+        .guards
+        .push(Guard::InstanceIs(instance.id, vec![instance.status]));
     changes.guards.push(Guard::InstanceUnused(instance.id));
     changes.instance_ends(instance, reason, None);
 }
@@ -187,7 +228,8 @@ pub enum InUse {
 /// # Errors
 /// [`InUse`] when a job or a run needs what would go.
 pub fn delete(view: &View, numbers: Option<&[u32]>) -> Result<Changes, InUse> {
-    let chosen = |i: &&InstanceRow| i.is_living() && numbers.is_none_or(|n| n.contains(&i.instance_num));
+    let chosen =
+        |i: &&InstanceRow| i.is_living() && numbers.is_none_or(|n| n.contains(&i.instance_num));
     let mut changes = Changes::default();
     for instance in view.instances.iter().filter(chosen) {
         let placeholder = instance.status == Status::Pending && instance.owner_job.is_some();
@@ -201,9 +243,15 @@ pub fn delete(view: &View, numbers: Option<&[u32]>) -> Result<Changes, InUse> {
             return Err(InUse::Runs(view.active_runs));
         }
         changes.guards.push(Guard::FleetUnused(view.fleet.id));
-        let patch = FleetPatch { status: Some(FleetStatus::Terminating), ..FleetPatch::of(view.fleet.id) };
+        let patch = FleetPatch {
+            status: Some(FleetStatus::Terminating),
+            ..FleetPatch::of(view.fleet.id)
+        };
         changes.fleets.push(patch);
-        changes.event("fleet status changed active -> terminating", &[&*view.fleet]);
+        changes.event(
+            "fleet status changed active -> terminating",
+            &[&*view.fleet],
+        );
         changes.hint(Pipeline::Fleets, view.fleet.id);
     }
     Ok(changes)

@@ -61,7 +61,9 @@ impl Ids {
     /// A stream that depends on nothing but `seed`.
     pub fn new(seed: [u64; 4]) -> Self {
         // All zeroes is the one state that this generator never leaves.
-        Self { state: if seed == [0; 4] { [1, 2, 3, 4] } else { seed } }
+        Self {
+            state: if seed == [0; 4] { [1, 2, 3, 4] } else { seed },
+        }
     }
 
     /// A stream from one number, spread over the whole state.
@@ -134,7 +136,10 @@ mod tests {
         for _ in 0..100 {
             let r = ids.provider_ref();
             assert_eq!(r.len(), 16);
-            assert!(r.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()));
+            assert!(
+                r.bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+            );
         }
         assert!((0..1000).all(|_| ids.below(10) < 10));
         assert_eq!(ids.below(0), 0);

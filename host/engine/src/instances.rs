@@ -13,9 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dstack_api::fleets::FleetStatus;
-use dstack_api::instances::{HealthStatus, InstanceStatus as Status, InstanceTerminationReason as Reason};
+use dstack_api::instances::{
+    HealthStatus, InstanceStatus as Status, InstanceTerminationReason as Reason,
+};
 use dstack_api::jobs::JobStatus;
-use dstack_backend_types::{BackendType, InstanceOfferWithAvailability as Offer, JobProvisioningData};
+use dstack_backend_types::{
+    BackendType, InstanceOfferWithAvailability as Offer, JobProvisioningData,
+};
 use jiff::Timestamp;
 
 use crate::changes::{Changes, CleanupRow, Guard, InstancePatch, MachineRef, Pipeline};
@@ -155,7 +159,11 @@ pub fn plan(view: &View, ids: &mut Ids) -> Plan {
 fn pending(view: &View, ids: &mut Ids) -> Plan {
     let instance = &view.instance;
     if let Some(owner) = instance.owner_job {
-        if view.jobs.iter().any(|job| job.id == owner && job.status != JobStatus::Terminating) {
+        if view
+            .jobs
+            .iter()
+            .any(|job| job.id == owner && job.status != JobStatus::Terminating)
+        {
             return Plan::Change(Changes::later(Duration::from_secs(60)));
         }
         if view.jobs.iter().any(|job| job.id == owner) {
@@ -203,9 +211,17 @@ fn pending(view: &View, ids: &mut Ids) -> Plan {
         return Plan::Change(never_was(view, Reason::NoOffers, Some(why)));
     }
     let attempt = new_attempt(&usable, view.now, ids);
-    let mut before = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let mut before = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
     if let Some(lost) = &instance.attempt {
-        before.cleanup.extend(lost_rows(lost, &instance.project_id, view.now, &view.limits));
+        before.cleanup.extend(lost_rows(
+            lost,
+            &instance.project_id,
+            view.now,
+            &view.limits,
+        ));
     }
     before.instance(instance).attempt = Some(Some(attempt.clone()));
     Plan::Provision(Box::new(Provision {
@@ -219,10 +235,18 @@ fn pending(view: &View, ids: &mut Ids) -> Plan {
 }
 
 /// Turns what the providers answered to an order into changes.
-pub fn conclude_provision(view: &View, order: &Provision, attempts: &[Attempt], ids: &mut Ids) -> Conclusion {
+pub fn conclude_provision(
+    view: &View,
+    order: &Provision,
+    attempts: &[Attempt],
+    ids: &mut Ids,
+) -> Conclusion {
     let instance = &view.instance;
     let mut refused = order.refused.clone();
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
     for (tried, (attempt, offer)) in attempts.iter().zip(&order.offers).enumerate() {
         match attempt {
             Attempt::Made(data) => return Conclusion::Done(made(view, order, offer, data)),
@@ -234,14 +258,25 @@ pub fn conclude_provision(view: &View, order: &Provision, attempts: &[Attempt], 
                     places: vec![(offer.backend.clone(), offer.region.clone())],
                     ..order.attempt.clone()
                 };
-                changes.cleanup.extend(lost_rows(&asked, &instance.project_id, view.now, &view.limits));
+                changes.cleanup.extend(lost_rows(
+                    &asked,
+                    &instance.project_id,
+                    view.now,
+                    &view.limits,
+                ));
                 let rest = order.offers.get(tried + 1..).unwrap_or_default().to_vec();
                 if rest.is_empty() {
                     break;
                 }
                 let attempt = new_attempt(&rest, view.now, ids);
                 changes.instance(instance).attempt = Some(Some(attempt.clone()));
-                let again = Provision { before: changes, attempt, offers: rest, refused, ..order.clone() };
+                let again = Provision {
+                    before: changes,
+                    attempt,
+                    offers: rest,
+                    refused,
+                    ..order.clone()
+                };
                 return Conclusion::Again(Box::new(again));
             }
         }
@@ -253,7 +288,10 @@ pub fn conclude_provision(view: &View, order: &Provision, attempts: &[Attempt], 
 
 fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningData) -> Changes {
     let instance = &view.instance;
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
     changes.made.push(CleanupRow {
         project_id: instance.project_id,
         backend: data.backend.clone(),
@@ -273,7 +311,10 @@ fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningDat
     patch.provisioning_data = Some(Some(Arc::new(data.clone())));
     patch.offer = Some(Some(Arc::new(offer.clone())));
     patch.total_blocks = Some(Some(offer.total_blocks));
-    let from = format!("{} of {} in {}", offer.instance.name, offer.backend, offer.region);
+    let from = format!(
+        "{} of {} in {}",
+        offer.instance.name, offer.backend, offer.region
+    );
     changes.event(format!("instance provisioned: {from}"), &[instance]);
     changes.look_again = Some(Duration::ZERO);
     changes
@@ -291,7 +332,11 @@ fn provisioning(view: &View) -> Plan {
         return Plan::Change(ends(view, Reason::ProvisioningTimeout, Some(why)));
     }
     let Some(data) = &instance.provisioning_data else {
-        return Plan::Change(ends(view, Reason::Error, Some("nothing is known of the machine".into())));
+        return Plan::Change(ends(
+            view,
+            Reason::Error,
+            Some("nothing is known of the machine".into()),
+        ));
     };
     match (&data.hostname, instance.has_shim()) {
         (None, _) => Plan::Ask(Ask::Address(Arc::clone(data))),
@@ -317,7 +362,10 @@ fn ready(view: &View) -> Plan {
     if instance.busy_blocks == 0 && instance.status == Status::Busy {
         let mut changes;
         if instance.has_shim() {
-            changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+            changes = Changes {
+                guards: vec![own_guard(view)],
+                ..Changes::default()
+            };
             changes.instance_becomes(instance, Status::Idle);
             changes.look_again = Some(look(view));
             changes.hint(Pipeline::Fleets, instance.fleet_id);
@@ -333,10 +381,13 @@ fn ready(view: &View) -> Plan {
     }
     if cloud && instance.status == Status::Idle && instance.busy_blocks == 0 {
         let min = spec::nodes_min(&view.fleet.spec);
-        if idle::seconds_left(instance, view.now).is_some_and(|left| left <= 0) && view.living > min {
+        if idle::seconds_left(instance, view.now).is_some_and(|left| left <= 0) && view.living > min
+        {
             let mut changes = ends(view, Reason::IdleTimeout, None);
             changes.guards.push(Guard::InstanceUnused(instance.id));
-            changes.guards.push(Guard::FleetHasMoreThan(instance.fleet_id, min));
+            changes
+                .guards
+                .push(Guard::FleetHasMoreThan(instance.fleet_id, min));
             return Plan::Change(changes);
         }
     }
@@ -344,7 +395,9 @@ fn ready(view: &View) -> Plan {
         // Its runner is watched by the job.
         return Plan::Change(Changes::later(CHECK_EVERY));
     }
-    let report = instance.health_checked_at.is_none_or(|at| secs(view.now, at) >= 60);
+    let report = instance
+        .health_checked_at
+        .is_none_or(|at| secs(view.now, at) >= 60);
     Plan::Ask(Ask::Health { report })
 }
 
@@ -364,12 +417,27 @@ fn terminating(view: &View) -> Plan {
     match &instance.provisioning_data {
         Some(data) if instance.ssh_host.is_none() => Plan::Ask(Ask::Terminate(Arc::clone(data))),
         _ => {
-            let reason = instance.termination_reason.unwrap_or(Reason::TerminatedByUser);
-            let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+            let reason = instance
+                .termination_reason
+                .unwrap_or(Reason::TerminatedByUser);
+            let mut changes = Changes {
+                guards: vec![own_guard(view)],
+                ..Changes::default()
+            };
             if let Some(lost) = &instance.attempt {
-                changes.cleanup.extend(lost_rows(lost, &instance.project_id, view.now, &view.limits));
+                changes.cleanup.extend(lost_rows(
+                    lost,
+                    &instance.project_id,
+                    view.now,
+                    &view.limits,
+                ));
             }
-            gone(view, &mut changes, reason, instance.termination_reason_message.clone());
+            gone(
+                view,
+                &mut changes,
+                reason,
+                instance.termination_reason_message.clone(),
+            );
             Plan::Change(changes)
         }
     }
@@ -386,9 +454,20 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
         (Ask::Health { .. }, Answer::Failed(why)) => silent(view, why),
         (Ask::Health { .. }, _) => silent(view, "unexpected answer"),
         (Ask::Terminate(_), Answer::Ended | Answer::Lost(_)) => {
-            let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
-            let reason = view.instance.termination_reason.unwrap_or(Reason::TerminatedByUser);
-            gone(view, &mut changes, reason, view.instance.termination_reason_message.clone());
+            let mut changes = Changes {
+                guards: vec![own_guard(view)],
+                ..Changes::default()
+            };
+            let reason = view
+                .instance
+                .termination_reason
+                .unwrap_or(Reason::TerminatedByUser);
+            gone(
+                view,
+                &mut changes,
+                reason,
+                view.instance.termination_reason_message.clone(),
+            );
             changes
         }
         (Ask::Terminate(_), Answer::NotYet) => Changes::later(Duration::from_secs(5)),
@@ -402,27 +481,43 @@ fn addressed(view: &View, data: &JobProvisioningData) -> Changes {
     if instance.provisioning_data.as_deref() == Some(data) {
         return Changes::later(pace(view));
     }
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
     let shared = Arc::new(data.clone());
     changes.instance(instance).provisioning_data = Some(Some(Arc::clone(&shared)));
     for job in &view.jobs {
         if job.status == JobStatus::Provisioning {
             changes.job(job).provisioning_data = Some(Some(Arc::clone(&shared)));
-            changes.guards.push(Guard::JobIs(job.id, vec![JobStatus::Provisioning]));
+            changes
+                .guards
+                .push(Guard::JobIs(job.id, vec![JobStatus::Provisioning]));
             changes.hint(Pipeline::JobsRunning, job.id);
             // Siblings wait for this address, and the run wakes them.
             changes.hint(Pipeline::Runs, job.run_id);
         }
     }
-    changes.look_again = Some(if data.hostname.is_some() { Duration::ZERO } else { pace(view) });
+    changes.look_again = Some(if data.hostname.is_some() {
+        Duration::ZERO
+    } else {
+        pace(view)
+    });
     changes
 }
 
 /// The first answer of a machine that was being made.
 fn is_ready(view: &View) -> Changes {
     let instance = &view.instance;
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
-    let next = if instance.busy_blocks > 0 || !instance.has_shim() { Status::Busy } else { Status::Idle };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
+    let next = if instance.busy_blocks > 0 || !instance.has_shim() {
+        Status::Busy
+    } else {
+        Status::Idle
+    };
     changes.instance_becomes(instance, next);
     for job in &view.jobs {
         changes.hint(Pipeline::JobsRunning, job.id);
@@ -437,7 +532,11 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
     let mut changes = if instance.status == Status::Provisioning {
         is_ready(view)
     } else {
-        Changes { guards: vec![own_guard(view)], look_again: Some(look(view)), ..Changes::default() }
+        Changes {
+            guards: vec![own_guard(view)],
+            look_again: Some(look(view)),
+            ..Changes::default()
+        }
     };
     if instance.unreachable {
         let patch = changes.instance(instance);
@@ -452,8 +551,17 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
         changes.instance(instance).health_checked_at = Some(Some(view.now));
         if *health != instance.health {
             changes.instance(instance).health = Some(*health);
-            let why = message.as_deref().map(|m| format!(": {m}")).unwrap_or_default();
-            changes.event(format!("instance health changed {} -> {health}{why}", instance.health), &[instance]);
+            let why = message
+                .as_deref()
+                .map(|m| format!(": {m}"))
+                .unwrap_or_default();
+            changes.event(
+                format!(
+                    "instance health changed {} -> {health}{why}",
+                    instance.health
+                ),
+                &[instance],
+            );
         }
     }
     changes
@@ -467,11 +575,18 @@ fn silent(view: &View, why: &str) -> Changes {
     if instance.unreachable {
         return Changes::later(CHECK_EVERY);
     }
-    let mut changes = Changes { guards: vec![own_guard(view)], look_again: Some(CHECK_EVERY), ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        look_again: Some(CHECK_EVERY),
+        ..Changes::default()
+    };
     let patch = changes.instance(instance);
     patch.unreachable = Some(true);
     if instance.ssh_host.is_none() {
-        let at = view.now.saturating_add(view.limits.instance_silence).unwrap_or(view.now);
+        let at = view
+            .now
+            .saturating_add(view.limits.instance_silence)
+            .unwrap_or(view.now);
         patch.give_up_at = Some(Some(at));
     }
     changes.event(format!("instance became unreachable: {why}"), &[instance]);
@@ -486,11 +601,18 @@ fn lost(view: &View, why: &str) -> Changes {
 /// Retried for ever, since a machine that costs money must not be forgotten: every 30 s at first, then rarely.
 fn not_ended(view: &View, why: &str) -> Changes {
     let instance = &view.instance;
-    let mut changes = Changes { guards: vec![own_guard(view)], look_again: Some(END_RETRY), ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        look_again: Some(END_RETRY),
+        ..Changes::default()
+    };
     match instance.first_end_failure_at {
         None => {
             changes.instance(instance).first_end_failure_at = Some(Some(view.now));
-            changes.event(format!("instance could not be ended yet: {why}"), &[instance]);
+            changes.event(
+                format!("instance could not be ended yet: {why}"),
+                &[instance],
+            );
         }
         Some(since) if secs(view.now, since) > signed(view.limits.end_patience) => {
             changes.look_again = Some(END_RETRY_SLOW);
@@ -502,7 +624,10 @@ fn not_ended(view: &View, why: &str) -> Changes {
 
 /// Often at first, then as often as providers like it.
 fn pace(view: &View) -> Duration {
-    match secs(view.now, view.instance.started_at.unwrap_or(view.instance.created_at)) {
+    match secs(
+        view.now,
+        view.instance.started_at.unwrap_or(view.instance.created_at),
+    ) {
         ..10 => Duration::from_millis(500),
         10..60 => Duration::from_secs(2),
         _ => Duration::from_secs(7),
@@ -515,7 +640,10 @@ fn own_guard(view: &View) -> Guard {
 
 /// Begins the end of the machine and wakes its jobs, which then notice.
 fn ends(view: &View, reason: Reason, message: Option<String>) -> Changes {
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
     changes.instance_ends(&view.instance, reason, message);
     for job in &view.jobs {
         changes.hint(Pipeline::JobsRunning, job.id);
@@ -525,9 +653,17 @@ fn ends(view: &View, reason: Reason, message: Option<String>) -> Changes {
 
 /// A pending instance ends without ever having had a machine.
 fn never_was(view: &View, reason: Reason, message: Option<String>) -> Changes {
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
     if let Some(lost) = &view.instance.attempt {
-        changes.cleanup.extend(lost_rows(lost, &view.instance.project_id, view.now, &view.limits));
+        changes.cleanup.extend(lost_rows(
+            lost,
+            &view.instance.project_id,
+            view.now,
+            &view.limits,
+        ));
     }
     gone(view, &mut changes, reason, message);
     changes
@@ -535,7 +671,10 @@ fn never_was(view: &View, reason: Reason, message: Option<String>) -> Changes {
 
 fn gone(view: &View, changes: &mut Changes, reason: Reason, message: Option<String>) {
     let instance = &view.instance;
-    let why = message.as_deref().map(|m| format!(": {m}")).unwrap_or_default();
+    let why = message
+        .as_deref()
+        .map(|m| format!(": {m}"))
+        .unwrap_or_default();
     let patch: &mut InstancePatch = changes.instance(instance);
     patch.status = Some(Status::Terminated);
     patch.termination_reason = Some(Some(reason));
@@ -543,7 +682,13 @@ fn gone(view: &View, changes: &mut Changes, reason: Reason, message: Option<Stri
     patch.attempt = Some(None);
     patch.finished_at = Some(Some(view.now));
     patch.deleted = Some(true);
-    changes.event(format!("instance status changed {} -> terminated ({reason}){why}", instance.status), &[instance]);
+    changes.event(
+        format!(
+            "instance status changed {} -> terminated ({reason}){why}",
+            instance.status
+        ),
+        &[instance],
+    );
     changes.hint(Pipeline::Fleets, instance.fleet_id);
     for job in &view.jobs {
         if let Some(pipeline) = Pipeline::of_job(job.status) {

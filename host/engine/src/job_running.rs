@@ -141,7 +141,11 @@ pub struct Ended {
     pub exit_status: Option<i64>,
 }
 
-const PLACED: [JobStatus; 3] = [JobStatus::Provisioning, JobStatus::Pulling, JobStatus::Running];
+const PLACED: [JobStatus; 3] = [
+    JobStatus::Provisioning,
+    JobStatus::Pulling,
+    JobStatus::Running,
+];
 
 /// Decides the next question to the job's machine.
 pub fn plan(view: &View) -> Plan {
@@ -153,7 +157,11 @@ pub fn plan(view: &View) -> Plan {
         return end(view, Reason::InstanceAccessRevoked, None);
     }
     let Some(data) = &job.provisioning_data else {
-        return end(view, Reason::TerminatedByServer, Some("the job has no machine".into()));
+        return end(
+            view,
+            Reason::TerminatedByServer,
+            Some("the job has no machine".into()),
+        );
     };
     match job.status {
         JobStatus::Provisioning => {
@@ -164,7 +172,11 @@ pub fn plan(view: &View) -> Plan {
                 return end(view, Reason::WaitingInstanceLimitExceeded, why);
             }
             if secs(view.now, job.submitted_at) > signed(view.provisioning_timeout) {
-                let what = if data.hostname.is_some() { "agents" } else { "address" };
+                let what = if data.hostname.is_some() {
+                    "agents"
+                } else {
+                    "address"
+                };
                 let after = view.provisioning_timeout.as_secs();
                 let why = format!("the machine's {what} did not come up within {after} s");
                 return end(view, Reason::WaitingRunnerLimitExceeded, Some(why));
@@ -179,8 +191,15 @@ pub fn plan(view: &View) -> Plan {
             }
         }
         JobStatus::Pulling => {
-            let known = job.runtime_data.as_ref().is_some_and(|data| data.ports.is_some());
-            Plan::Ask(if known { Ask::StartRunner(cluster(view)) } else { Ask::TaskInfo })
+            let known = job
+                .runtime_data
+                .as_ref()
+                .is_some_and(|data| data.ports.is_some());
+            Plan::Ask(if known {
+                Ask::StartRunner(cluster(view))
+            } else {
+                Ask::TaskInfo
+            })
         }
         _ => {
             let limit = job.spec.max_duration.filter(|limit| *limit > 0);
@@ -189,7 +208,9 @@ pub fn plan(view: &View) -> Plan {
             {
                 return end(view, Reason::MaxDurationExceeded, None);
             }
-            Plan::Ask(Ask::Pull { since: job.runner_timestamp })
+            Plan::Ask(Ask::Pull {
+                since: job.runner_timestamp,
+            })
         }
     }
 }
@@ -197,7 +218,11 @@ pub fn plan(view: &View) -> Plan {
 /// Why a provisioning job does not go on yet, as the time of the next look. Whoever it waits for wakes it.
 fn must_wait(view: &View) -> Option<Duration> {
     let job = &view.job;
-    let addressed = |j: &JobRow| j.provisioning_data.as_ref().is_some_and(|d| d.hostname.is_some());
+    let addressed = |j: &JobRow| {
+        j.provisioning_data
+            .as_ref()
+            .is_some_and(|d| d.hostname.is_some())
+    };
     if !addressed(job) || !view.siblings.iter().all(addressed) {
         return Some(Duration::from_secs(10));
     }
@@ -217,12 +242,22 @@ fn cluster(view: &View) -> Cluster {
     jobs.sort_by_key(|job| job.job_num);
     let ip = |job: &JobRow| {
         let data = job.provisioning_data.as_deref();
-        data.and_then(|d| d.internal_ip.clone().or_else(|| d.hostname.clone())).unwrap_or_default()
+        data.and_then(|d| d.internal_ip.clone().or_else(|| d.hostname.clone()))
+            .unwrap_or_default()
     };
     let gpus = |job: &JobRow| {
-        let share = job.runtime_data.as_ref().and_then(|r| r.offer.as_ref()).map(|o| &o.instance.resources);
-        let all = job.provisioning_data.as_ref().map(|d| &d.instance_type.resources);
-        share.or(all).map_or(0, |r| u32::try_from(r.gpus.len()).unwrap_or(0))
+        let share = job
+            .runtime_data
+            .as_ref()
+            .and_then(|r| r.offer.as_ref())
+            .map(|o| &o.instance.resources);
+        let all = job
+            .provisioning_data
+            .as_ref()
+            .map(|d| &d.instance_type.resources);
+        share
+            .or(all)
+            .map_or(0, |r| u32::try_from(r.gpus.len()).unwrap_or(0))
     };
     Cluster {
         job_ips: jobs.iter().map(|j| ip(j)).collect(),
@@ -235,7 +270,9 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
     let job = &view.job;
     match answer {
         Answer::Unreachable(why) if job.status != JobStatus::Provisioning => silent(view, why),
-        Answer::NotUp if job.status != JobStatus::Provisioning => silent(view, "the agent is not up"),
+        Answer::NotUp if job.status != JobStatus::Provisioning => {
+            silent(view, "the agent is not up")
+        }
         // A machine that boots refuses connections; the provisioning time limit ends that.
         Answer::Unreachable(_) | Answer::NotUp => Changes::later(pace(view)),
         Answer::Impossible(why) => ended(view, Reason::TerminatedByServer, Some(why.clone())),
@@ -244,7 +281,10 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
             changes.look_again = Some(Duration::ZERO);
         }),
         Answer::Task(task) => task_state(view, task),
-        Answer::Started { working_dir, username } => heard(view, |changes| {
+        Answer::Started {
+            working_dir,
+            username,
+        } => heard(view, |changes| {
             changes.job_becomes(job, JobStatus::Running);
             let patch = changes.job(job);
             patch.started_at = Some(Some(view.now));
@@ -289,13 +329,17 @@ fn task_state(view: &View, task: &TaskState) -> Changes {
 fn pulled_changes(view: &View, pulled: &Pulled) -> Changes {
     let job = &view.job;
     if !pulled.stored {
-        return heard(view, |changes| changes.look_again = Some(Duration::from_secs(2)));
+        return heard(view, |changes| {
+            changes.look_again = Some(Duration::from_secs(2))
+        });
     }
     if let Some(end) = &pulled.ended {
         let reason = if end.done {
             Reason::DoneByRunner
         } else {
-            end.reason.parse().unwrap_or(Reason::ContainerExitedWithError)
+            end.reason
+                .parse()
+                .unwrap_or(Reason::ContainerExitedWithError)
         };
         let message = (!end.message.is_empty()).then(|| end.message.clone());
         let mut changes = ended(view, reason, message);
@@ -321,7 +365,9 @@ fn pulled_changes(view: &View, pulled: &Pulled) -> Changes {
         if pulled.last_updated > job.runner_timestamp {
             changes.job(job).runner_timestamp = Some(pulled.last_updated);
         }
-        if spec::inactivity_limit(&view.run.spec).is_some() && job.inactivity_secs != pulled.no_connections_secs {
+        if spec::inactivity_limit(&view.run.spec).is_some()
+            && job.inactivity_secs != pulled.no_connections_secs
+        {
             changes.job(job).inactivity_secs = Some(pulled.no_connections_secs);
         }
         changes.look_again = Some(pull_pace(view, pulled));
@@ -334,7 +380,10 @@ fn pull_pace(view: &View, pulled: &Pulled) -> Duration {
         return Duration::from_secs(1);
     }
     let last = Timestamp::from_millisecond(view.job.runner_timestamp).unwrap_or(view.now);
-    let start = view.job.started_at.map_or(last, |started| started.max(last));
+    let start = view
+        .job
+        .started_at
+        .map_or(last, |started| started.max(last));
     let quiet = u64::try_from(secs(view.now, start)).unwrap_or(0);
     Duration::from_secs((quiet / 4).clamp(1, 10))
 }
@@ -354,7 +403,10 @@ fn own_guard(view: &View) -> Guard {
 
 /// Changes of a machine that answered.
 fn heard(view: &View, fill: impl FnOnce(&mut Changes)) -> Changes {
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
     if view.job.disconnected_at.is_some() {
         changes.job(&view.job).disconnected_at = Some(None);
         changes.event("job became reachable", &[&view.job]);
@@ -367,8 +419,15 @@ fn silent(view: &View, why: &str) -> Changes {
     let job = &view.job;
     match job.disconnected_at {
         Some(since) if secs(view.now, since) > signed(view.limits.job_silence) => {
-            let spot = job.provisioning_data.as_ref().is_some_and(|d| d.instance_type.resources.spot);
-            let reason = if spot { Reason::InterruptedByNoCapacity } else { Reason::InstanceUnreachable };
+            let spot = job
+                .provisioning_data
+                .as_ref()
+                .is_some_and(|d| d.instance_type.resources.spot);
+            let reason = if spot {
+                Reason::InterruptedByNoCapacity
+            } else {
+                Reason::InstanceUnreachable
+            };
             ended(view, reason, Some(why.to_owned()))
         }
         Some(_) => Changes::later(Duration::from_secs(5)),
@@ -383,14 +442,20 @@ fn silent(view: &View, why: &str) -> Changes {
 }
 
 fn ended(view: &View, reason: Reason, message: Option<String>) -> Changes {
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
     changes.job_ends(&view.job, reason, message);
     if asks_runner(reason) && view.job.status == JobStatus::Running {
         changes.job(&view.job).stop = Some(crate::model::Stop::Requested);
     } else if view.job.status == JobStatus::Running {
         // The runner may hold logs that came after the last pull.
         changes.job(&view.job).stop = Some(crate::model::Stop::Sent);
-        let until = view.now.saturating_add(view.limits.last_logs).unwrap_or(view.now);
+        let until = view
+            .now
+            .saturating_add(view.limits.last_logs)
+            .unwrap_or(view.now);
         changes.job(&view.job).remove_at = Some(Some(until));
     }
     changes

@@ -19,8 +19,8 @@ use dstack_api::instances::InstanceStatus;
 use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::runs::RunStatus;
 use dstack_backend_types::{
-    BackendType, InstanceOfferWithAvailability as Offer, InstanceRuntime, JobProvisioningData, JobRuntimeData,
-    NetworkMode,
+    BackendType, InstanceOfferWithAvailability as Offer, InstanceRuntime, JobProvisioningData,
+    JobRuntimeData, NetworkMode,
 };
 use jiff::Timestamp;
 
@@ -28,13 +28,17 @@ use crate::changes::{Changes, CleanupRow, Guard, MachineRef, NewInstance, Pipeli
 use crate::combine::{Fixed, Wanted};
 use crate::ids::{FleetId, Ids, InstanceId};
 use crate::model::{CloudAttempt, InstanceRow, JobRow, RunRow};
-use crate::view::{BackendAbilities, FleetFacts, FleetOffers, Limits};
 use crate::offers::share_of;
+use crate::view::{BackendAbilities, FleetFacts, FleetOffers, Limits};
 use crate::{idle, placement, spec};
 
 /// The run statuses in which jobs may start.
-pub(crate) const ACTIVE: [RunStatus; 4] =
-    [RunStatus::Pending, RunStatus::Submitted, RunStatus::Provisioning, RunStatus::Running];
+pub(crate) const ACTIVE: [RunStatus; 4] = [
+    RunStatus::Pending,
+    RunStatus::Submitted,
+    RunStatus::Provisioning,
+    RunStatus::Running,
+];
 
 /// What the decision reads.
 #[derive(Debug, Clone)]
@@ -153,10 +157,17 @@ pub fn plan(view: &View, ids: &mut Ids) -> Plan {
         return Plan::Change(taken);
     }
     if spec::reuse_only(&run.spec) {
-        return Plan::Change(no_capacity(view, "no idle instance fits, and the run may only reuse".into()));
+        return Plan::Change(no_capacity(
+            view,
+            "no idle instance fits, and the run may only reuse".into(),
+        ));
     }
     let Some(answers) = &view.offers else {
-        let asks: Vec<OfferAsk> = needs.iter().filter(|n| n.has_room).filter_map(|n| n.ask(view)).collect();
+        let asks: Vec<OfferAsk> = needs
+            .iter()
+            .filter(|n| n.has_room)
+            .filter_map(|n| n.ask(view))
+            .collect();
         if asks.is_empty() {
             return Plan::Change(no_capacity(view, none_to_ask(&needs)));
         }
@@ -201,7 +212,11 @@ impl Need<'_> {
 /// The fleets that may take the job, each with its needs and fitting machines.
 fn candidates(view: &View) -> Result<Vec<Need<'_>>, String> {
     let (job, run) = (&view.job, &view.run);
-    let required = if run.fleet_id.is_some() { 1 } else { spec::required_nodes(&run.spec) };
+    let required = if run.fleet_id.is_some() {
+        1
+    } else {
+        spec::required_nodes(&run.spec)
+    };
     let multinode = job.spec.jobs_per_replica > 1;
     let fixed = view
         .siblings
@@ -214,15 +229,25 @@ fn candidates(view: &View) -> Result<Vec<Need<'_>>, String> {
     let mut too_small = false;
     for facts in &view.fleets {
         let fleet = &facts.fleet;
-        let placed = view.instance.as_ref().is_none_or(|i| i.fleet_id == fleet.id);
+        let placed = view
+            .instance
+            .as_ref()
+            .is_none_or(|i| i.fleet_id == fleet.id);
         if run.fleet_id.is_some_and(|id| id != fleet.id)
             || !placed
-            || !spec::fleet_is_named(&profile, &fleet.name, &facts.project_name, &view.project_name)
+            || !spec::fleet_is_named(
+                &profile,
+                &fleet.name,
+                &facts.project_name,
+                &view.project_name,
+            )
             || (multinode && !spec::is_cluster(&fleet.spec))
         {
             continue;
         }
-        let Some(wanted) = Wanted::combine(fleet.id, &fleet.spec, &profile, &job.spec, fixed.clone()) else {
+        let Some(wanted) =
+            Wanted::combine(fleet.id, &fleet.spec, &profile, &job.spec, fixed.clone())
+        else {
             continue;
         };
         let wanted = match (&wanted.fixed, &facts.master) {
@@ -234,14 +259,24 @@ fn candidates(view: &View) -> Result<Vec<Need<'_>>, String> {
         };
         let max = spec::nodes_max(&fleet.spec);
         let ssh = spec::is_ssh(&fleet.spec);
-        if !ssh && max.is_some_and(|max| max.saturating_sub(facts.taken) < required) && view.instance.is_none() {
+        if !ssh
+            && max.is_some_and(|max| max.saturating_sub(facts.taken) < required)
+            && view.instance.is_none()
+        {
             too_small = true;
             continue;
         }
         let pool = placement::fitting(&facts.pool, &wanted, &profile, fleet);
         let enough = pool.len() >= usize::try_from(required).unwrap_or(usize::MAX);
-        let has_room = !ssh && (max.is_none_or(|max| facts.living < max) || view.instance.is_some());
-        needs.push(Need { facts, wanted, has_room, pool, enough });
+        let has_room =
+            !ssh && (max.is_none_or(|max| facts.living < max) || view.instance.is_some());
+        needs.push(Need {
+            facts,
+            wanted,
+            has_room,
+            pool,
+            enough,
+        });
     }
     if needs.is_empty() {
         return Err(if too_small {
@@ -263,14 +298,23 @@ fn none_to_ask(needs: &[Need<'_>]) -> String {
 
 /// Takes the cheapest fitting idle machine of the best fleet that has enough of them.
 fn take_pool(view: &View, needs: &[Need<'_>]) -> Option<Changes> {
-    let price = |n: &Need<'_>| n.pool.first().map_or(f64::INFINITY, |(_, offer)| offer.price);
-    let best = needs.iter().filter(|n| n.enough).min_by(|a, b| price(a).total_cmp(&price(b)))?;
+    let price = |n: &Need<'_>| {
+        n.pool
+            .first()
+            .map_or(f64::INFINITY, |(_, offer)| offer.price)
+    };
+    let best = needs
+        .iter()
+        .filter(|n| n.enough)
+        .min_by(|a, b| price(a).total_cmp(&price(b)))?;
     let (instance, offer) = best.pool.first()?;
     let data = instance.provisioning_data.clone()?;
     let mut changes = Changes::default();
     let job = &view.job;
     changes.guards = own_guards(view);
-    changes.guards.push(Guard::InstanceHasRoom(instance.id, offer.blocks));
+    changes
+        .guards
+        .push(Guard::InstanceHasRoom(instance.id, offer.blocks));
     changes.job_becomes(job, JobStatus::Provisioning);
     let patch = changes.job(job);
     patch.instance_id = Some(Some(instance.id));
@@ -282,19 +326,29 @@ fn take_pool(view: &View, needs: &[Need<'_>]) -> Option<Changes> {
     patch.busy_blocks_delta = i32::try_from(offer.blocks).unwrap_or(i32::MAX);
     let busy = instance.busy_blocks + offer.blocks;
     let total = offer.total_blocks;
-    changes.event(format!("job assigned to instance, {busy}/{total} blocks busy"), &[job, *instance]);
+    changes.event(
+        format!("job assigned to instance, {busy}/{total} blocks busy"),
+        &[job, *instance],
+    );
     after_placement(view, best.facts.fleet.id, &mut changes);
     changes.hint(Pipeline::Instances, instance.id);
     Some(changes)
 }
 
 /// The cheapest fleet by its first available offer.
-fn cheapest<'a, 'b>(needs: &'a [Need<'b>], answers: &'a [FleetOffers]) -> Option<(&'a Need<'b>, &'a [Offer])> {
+fn cheapest<'a, 'b>(
+    needs: &'a [Need<'b>],
+    answers: &'a [FleetOffers],
+) -> Option<(&'a Need<'b>, &'a [Offer])> {
     needs
         .iter()
         .filter_map(|need| {
             let found = answers.iter().find(|a| a.fleet_id == need.facts.fleet.id)?;
-            let price = found.offers.iter().find(|o| o.availability.is_available())?.price;
+            let price = found
+                .offers
+                .iter()
+                .find(|o| o.availability.is_available())?
+                .price;
             Some((price, need, found.offers.as_slice()))
         })
         .min_by(|a, b| a.0.total_cmp(&b.0))
@@ -309,7 +363,10 @@ fn order(view: &View, need: &Need<'_>, offers: &[Offer], ids: &mut Ids) -> Provi
         .cloned()
         .collect();
     let attempt = new_attempt(&usable, view.now, ids);
-    let mut before = Changes { guards: own_guards(view), ..Changes::default() };
+    let mut before = Changes {
+        guards: own_guards(view),
+        ..Changes::default()
+    };
     let instance_id = match &view.instance {
         Some(instance) => {
             if let Some(lost) = &instance.attempt {
@@ -322,10 +379,15 @@ fn order(view: &View, need: &Need<'_>, offers: &[Offer], ids: &mut Ids) -> Provi
             let row = placeholder(view, need, attempt.clone(), InstanceId(ids.uuid()));
             let id = row.id;
             let fleet = &need.facts.fleet;
-            before.guards.push(Guard::FleetHasRoom(fleet.id, spec::nodes_max(&fleet.spec)));
+            before
+                .guards
+                .push(Guard::FleetHasRoom(fleet.id, spec::nodes_max(&fleet.spec)));
             before.job(&view.job).instance_id = Some(Some(id));
             before.event("instance created for a job", &[&row, &view.job]);
-            before.new_instances.push(NewInstance { row, number_it: true });
+            before.new_instances.push(NewInstance {
+                row,
+                number_it: true,
+            });
             id
         }
     };
@@ -347,12 +409,21 @@ pub(crate) fn new_attempt(offers: &[Offer], now: Timestamp, ids: &mut Ids) -> Cl
         .filter(|offer| seen.insert((offer.backend.as_str().to_owned(), offer.region.clone())))
         .map(|offer| (offer.backend.clone(), offer.region.clone()))
         .collect();
-    CloudAttempt { provider_ref: ids.provider_ref(), places, started_at: now }
+    CloudAttempt {
+        provider_ref: ids.provider_ref(),
+        places,
+        started_at: now,
+    }
 }
 
 /// Hands what an attempt may have made to cleanup.
 fn abandon(view: &View, lost: &CloudAttempt, changes: &mut Changes) {
-    changes.cleanup.extend(lost_rows(lost, &view.job.project_id, view.now, &view.limits));
+    changes.cleanup.extend(lost_rows(
+        lost,
+        &view.job.project_id,
+        view.now,
+        &view.limits,
+    ));
 }
 
 /// The cleanup rows of an attempt that has no result.
@@ -413,10 +484,17 @@ pub(crate) fn runtime(offer: &Offer) -> JobRuntimeData {
     let part = share_of(offer, offer.blocks, offer.total_blocks);
     let resources = &part.instance.resources;
     JobRuntimeData {
-        network_mode: if whole { NetworkMode::Host } else { NetworkMode::Bridge },
+        network_mode: if whole {
+            NetworkMode::Host
+        } else {
+            NetworkMode::Bridge
+        },
         gpu: (!whole).then(|| u32::try_from(resources.gpus.len()).unwrap_or(u32::MAX)),
         cpu: (!whole).then(|| f64::from(resources.cpus)),
-        #[allow(clippy::cast_precision_loss, reason = "memory of a machine is far below 2^52 MiB")]
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "memory of a machine is far below 2^52 MiB"
+        )]
         memory: (!whole).then(|| resources.memory_mib as f64 / 1024.0),
         ports: None,
         volume_names: None,
@@ -442,33 +520,54 @@ pub fn conclude(view: &View, order: &Provision, attempts: &[Attempt], ids: &mut 
                     places: vec![(offer.backend.clone(), offer.region.clone())],
                     ..order.attempt.clone()
                 };
-                let mut before = Changes { guards: own_guards(view), ..Changes::default() };
+                let mut before = Changes {
+                    guards: own_guards(view),
+                    ..Changes::default()
+                };
                 abandon(view, &asked, &mut before);
                 if rest.is_empty() {
                     return Conclusion::Done(nothing_held(view, order, &refused, before));
                 }
                 let attempt = new_attempt(&rest, view.now, ids);
                 patch_of(&mut before, order.instance_id).attempt = Some(Some(attempt.clone()));
-                let again = Provision { before, attempt, offers: rest, refused, ..order.clone() };
+                let again = Provision {
+                    before,
+                    attempt,
+                    offers: rest,
+                    refused,
+                    ..order.clone()
+                };
                 return Conclusion::Again(Box::new(again));
             }
         }
     }
-    let changes = Changes { guards: own_guards(view), ..Changes::default() };
+    let changes = Changes {
+        guards: own_guards(view),
+        ..Changes::default()
+    };
     Conclusion::Done(nothing_held(view, order, &refused, changes))
 }
 
 fn patch_of(changes: &mut Changes, id: InstanceId) -> &mut crate::changes::InstancePatch {
-    let at = changes.instances.iter().position(|p| p.id == id).unwrap_or_else(|| {
-        changes.instances.push(crate::changes::InstancePatch::of(id));
-        changes.instances.len() - 1
-    });
+    let at = changes
+        .instances
+        .iter()
+        .position(|p| p.id == id)
+        .unwrap_or_else(|| {
+            changes
+                .instances
+                .push(crate::changes::InstancePatch::of(id));
+            changes.instances.len() - 1
+        });
     &mut changes.instances[at]
 }
 
 fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningData) -> Changes {
     let job = &view.job;
-    let mut changes = Changes { guards: own_guards(view), ..Changes::default() };
+    let mut changes = Changes {
+        guards: own_guards(view),
+        ..Changes::default()
+    };
     let data = Arc::new(data.clone());
     changes.made.push(CleanupRow {
         project_id: job.project_id,
@@ -481,7 +580,10 @@ fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningDat
         }),
         not_before: view.now,
     });
-    changes.guards.push(Guard::InstanceIs(order.instance_id, vec![InstanceStatus::Pending]));
+    changes.guards.push(Guard::InstanceIs(
+        order.instance_id,
+        vec![InstanceStatus::Pending],
+    ));
     let patch = patch_of(&mut changes, order.instance_id);
     patch.status = Some(InstanceStatus::Provisioning);
     patch.started_at = Some(Some(view.now));
@@ -502,9 +604,16 @@ fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningDat
     patch.runtime_data = Some(Some(Arc::new(runtime(offer))));
     patch.blocks = Some(offer.blocks);
     let what = &offer.instance.name;
-    let message = format!("instance {what} of {} in {} provisioned for the job", offer.backend, offer.region);
+    let message = format!(
+        "instance {what} of {} in {} provisioned for the job",
+        offer.backend, offer.region
+    );
     changes.event(message, &[job]);
-    if let Some(fleet) = view.fleets.iter().find(|f| f.fleet.id == fleet_of(view, order)) {
+    if let Some(fleet) = view
+        .fleets
+        .iter()
+        .find(|f| f.fleet.id == fleet_of(view, order))
+    {
         after_placement(view, fleet.fleet.id, &mut changes);
     }
     changes.hint(Pipeline::Instances, order.instance_id);
@@ -520,16 +629,28 @@ fn fleet_of(view: &View, order: &Provision) -> FleetId {
 }
 
 /// Every offer failed: the placeholder goes, and the job ends with the reasons.
-fn nothing_held(view: &View, order: &Provision, refused: &[String], mut changes: Changes) -> Changes {
+fn nothing_held(
+    view: &View,
+    order: &Provision,
+    refused: &[String],
+    mut changes: Changes,
+) -> Changes {
     let patch = patch_of(&mut changes, order.instance_id);
     patch.status = Some(InstanceStatus::Terminated);
     patch.attempt = Some(None);
     patch.finished_at = Some(Some(view.now));
     patch.deleted = Some(true);
-    changes.guards.push(Guard::InstanceIs(order.instance_id, vec![InstanceStatus::Pending]));
+    changes.guards.push(Guard::InstanceIs(
+        order.instance_id,
+        vec![InstanceStatus::Pending],
+    ));
     changes.job(&view.job).instance_id = Some(None);
     let message = failure_text(order.total, refused);
-    changes.job_ends(&view.job, JobTerminationReason::FailedToStartDueToNoCapacity, Some(message));
+    changes.job_ends(
+        &view.job,
+        JobTerminationReason::FailedToStartDueToNoCapacity,
+        Some(message),
+    );
     changes
 }
 
@@ -543,12 +664,19 @@ pub(crate) fn failure_text(total: usize, refused: &[String]) -> String {
         }
     }
     let tried = refused.len();
-    let why = if reasons.is_empty() { "none could be tried".into() } else { reasons.join("; ") };
+    let why = if reasons.is_empty() {
+        "none could be tried".into()
+    } else {
+        reasons.join("; ")
+    };
     format!("{total} offers found, {tried} tried: {why}")
 }
 
 fn no_capacity(view: &View, why: String) -> Changes {
-    let mut changes = Changes { guards: own_guards(view), ..Changes::default() };
+    let mut changes = Changes {
+        guards: own_guards(view),
+        ..Changes::default()
+    };
     if let Some(instance) = &view.instance {
         if let Some(lost) = &instance.attempt {
             abandon(view, lost, &mut changes);
@@ -560,6 +688,10 @@ fn no_capacity(view: &View, why: String) -> Changes {
         patch.deleted = Some(true);
         changes.job(&view.job).instance_id = Some(None);
     }
-    changes.job_ends(&view.job, JobTerminationReason::FailedToStartDueToNoCapacity, Some(why));
+    changes.job_ends(
+        &view.job,
+        JobTerminationReason::FailedToStartDueToNoCapacity,
+        Some(why),
+    );
     changes
 }

@@ -86,23 +86,33 @@ pub fn plan(view: &View) -> Plan {
         return Plan::Change(finish(view));
     };
     let reachable = instance.status != InstanceStatus::Terminated
-        && job.provisioning_data.as_ref().is_some_and(|data| data.hostname.is_some());
+        && job
+            .provisioning_data
+            .as_ref()
+            .is_some_and(|data| data.hostname.is_some());
     if job.blocks == 0 || !reachable {
         return Plan::Change(finish(view));
     }
     match job.stop {
-        Stop::Requested => Plan::Ask(Ask::Stop { abort: job.termination_reason == Some(Reason::AbortedByUser) }),
-        Stop::Sent if job.remove_at.is_some_and(|until| view.now < until) => {
-            Plan::Ask(Ask::Pull { since: job.runner_timestamp })
+        Stop::Requested => Plan::Ask(Ask::Stop {
+            abort: job.termination_reason == Some(Reason::AbortedByUser),
+        }),
+        Stop::Sent if job.remove_at.is_some_and(|until| view.now < until) => Plan::Ask(Ask::Pull {
+            since: job.runner_timestamp,
+        }),
+        Stop::Sent | Stop::Hard if instance.has_shim() && view.limits.remove_containers => {
+            Plan::Ask(remove(job))
         }
-        Stop::Sent | Stop::Hard if instance.has_shim() && view.limits.remove_containers => Plan::Ask(remove(job)),
         Stop::Sent | Stop::Hard | Stop::Removed => Plan::Change(finish(view)),
     }
 }
 
 fn remove(job: &JobRow) -> Ask {
     Ask::Remove {
-        reason: job.termination_reason.map(|reason| reason.to_string()).unwrap_or_default(),
+        reason: job
+            .termination_reason
+            .map(|reason| reason.to_string())
+            .unwrap_or_default(),
         message: job.termination_reason_message.clone().unwrap_or_default(),
     }
 }
@@ -114,7 +124,10 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
         (Ask::Stop { .. }, _) => {
             let mut changes = Changes::later(Duration::from_millis(200));
             changes.guards.push(own_guard(view));
-            let until = view.now.saturating_add(view.limits.last_logs).unwrap_or(view.now);
+            let until = view
+                .now
+                .saturating_add(view.limits.last_logs)
+                .unwrap_or(view.now);
             let patch = changes.job(job);
             patch.stop = Some(Stop::Sent);
             patch.remove_at = Some(Some(until));
@@ -122,7 +135,10 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
             changes
         }
         (Ask::Pull { .. }, Answer::Pulled(pulled, more)) => {
-            let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
+            let mut changes = Changes {
+                guards: vec![own_guard(view)],
+                ..Changes::default()
+            };
             let patch = changes.job(job);
             if pulled.stored {
                 patch.runner_timestamp = Some(pulled.last_updated.max(job.runner_timestamp));
@@ -156,8 +172,13 @@ fn own_guard(view: &View) -> Guard {
 /// The final status; blocks are freed, a placeholder goes.
 fn finish(view: &View) -> Changes {
     let job = &view.job;
-    let mut changes = Changes { guards: vec![own_guard(view)], ..Changes::default() };
-    let status = job.termination_reason.map_or(JobStatus::Terminated, Reason::status);
+    let mut changes = Changes {
+        guards: vec![own_guard(view)],
+        ..Changes::default()
+    };
+    let status = job
+        .termination_reason
+        .map_or(JobStatus::Terminated, Reason::status);
     changes.job_becomes(job, status);
     let patch = changes.job(job);
     patch.finished_at = Some(Some(view.now));
@@ -173,7 +194,10 @@ fn finish(view: &View) -> Changes {
             patch.last_job_at = Some(Some(view.now));
             let busy = instance.busy_blocks.saturating_sub(job.blocks);
             let total = instance.total_blocks.unwrap_or(0);
-            changes.event(format!("job unassigned from instance, {busy}/{total} blocks busy"), &[job, instance]);
+            changes.event(
+                format!("job unassigned from instance, {busy}/{total} blocks busy"),
+                &[job, instance],
+            );
         } else if instance.status == InstanceStatus::Pending && instance.owner_job == Some(job.id) {
             placeholder_goes(view, instance, &mut changes);
         }
@@ -187,10 +211,18 @@ fn finish(view: &View) -> Changes {
 /// The call for the placeholder's machine may be at work in this very moment: what it makes is found by its
 /// reference.
 fn placeholder_goes(view: &View, instance: &InstanceRow, changes: &mut Changes) {
-    changes.guards.push(Guard::InstanceIs(instance.id, vec![InstanceStatus::Pending]));
+    changes.guards.push(Guard::InstanceIs(
+        instance.id,
+        vec![InstanceStatus::Pending],
+    ));
     if let Some(lost) = &instance.attempt {
         let project = instance.project_id;
-        changes.cleanup.extend(crate::job_submitted::lost_rows(lost, &project, view.now, &view.limits));
+        changes.cleanup.extend(crate::job_submitted::lost_rows(
+            lost,
+            &project,
+            view.now,
+            &view.limits,
+        ));
     }
     let patch = changes.instance(instance);
     patch.status = Some(InstanceStatus::Terminated);

@@ -9,6 +9,7 @@
 //! ([`Ids`](ids::Ids)), and only ordered maps are used. The same view gives the same plan.
 
 pub mod admit;
+pub mod audit;
 pub mod changes;
 pub mod combine;
 mod events;
@@ -21,10 +22,14 @@ pub mod job_submitted;
 pub mod job_terminating;
 pub mod model;
 pub mod names;
+pub mod new_fleet;
 pub mod offers;
 pub mod placement;
+pub mod plan_diff;
+pub mod preview;
 pub mod retry;
 pub mod runs;
 pub mod schedule;
 pub mod spec;
 pub mod view;
+pub mod world;

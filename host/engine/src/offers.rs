@@ -14,7 +14,13 @@ pub use dstack_backend_types::matching::{Blocks as Sharing, share_of};
 
 /// How many of the machine's `total` blocks satisfy the needs at least; with `whole` only all of them will do.
 /// `offer` is the whole machine, `free` the blocks that nobody has.
-pub fn fit(offer: &Offer, total: u32, free: u32, requirements: &Requirements, whole: bool) -> Option<u32> {
+pub fn fit(
+    offer: &Offer,
+    total: u32,
+    free: u32,
+    requirements: &Requirements,
+    whole: bool,
+) -> Option<u32> {
     if whole || total == 1 {
         return (free >= total && matches(offer, requirements)).then_some(total);
     }
@@ -35,7 +41,10 @@ pub fn merge(lists: Vec<Vec<Offer>>) -> Vec<Offer> {
                 best = Some((at, head.price));
             }
         }
-        match best.and_then(|(at, _)| lists.get_mut(at)).and_then(VecDeque::pop_front) {
+        match best
+            .and_then(|(at, _)| lists.get_mut(at))
+            .and_then(VecDeque::pop_front)
+        {
             Some(offer) => out.push(offer),
             None => return out,
         }
@@ -47,7 +56,12 @@ pub fn merge(lists: Vec<Vec<Offer>>) -> Vec<Offer> {
 ///
 /// The offers stay whole machines; `blocks` says how many of `total_blocks` the need takes.
 /// [`share_of`] makes the part that is shown to people.
-pub fn select(lists: Vec<Vec<Offer>>, wanted: &Wanted, sharing: Sharing, limit: usize) -> Vec<Offer> {
+pub fn select(
+    lists: Vec<Vec<Offer>>,
+    wanted: &Wanted,
+    sharing: Sharing,
+    limit: usize,
+) -> Vec<Offer> {
     let mut offers: Vec<Offer> = merge(lists)
         .into_iter()
         .filter_map(|offer| wanted.narrow(offer))

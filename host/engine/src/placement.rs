@@ -21,7 +21,11 @@ pub fn fitting<'a>(
         .filter(|instance| is_named(run.instances.as_deref(), instance, fleet))
         .filter_map(|instance| Some((instance, fit(instance, wanted)?)))
         .collect();
-    out.sort_by(|(a, x), (b, y)| x.price.total_cmp(&y.price).then(a.instance_num.cmp(&b.instance_num)));
+    out.sort_by(|(a, x), (b, y)| {
+        x.price
+            .total_cmp(&y.price)
+            .then(a.instance_num.cmp(&b.instance_num))
+    });
     out
 }
 
@@ -31,27 +35,48 @@ pub fn fit(instance: &InstanceRow, wanted: &Wanted) -> Option<Offer> {
         && !instance.deleted
         && instance.status.is_available()
         && instance.health != HealthStatus::Failure;
-    let (offer, data) = (instance.offer.as_deref()?, instance.provisioning_data.as_deref()?);
+    let (offer, data) = (
+        instance.offer.as_deref()?,
+        instance.provisioning_data.as_deref()?,
+    );
     let total = instance.total_blocks?;
     if !usable || !instance.has_shim() || !wanted.accepts_machine(offer, data) {
         return None;
     }
-    let blocks = offers::fit(offer, total, instance.free_blocks(), &wanted.requirements, wanted.whole)?;
-    Some(Offer { blocks, total_blocks: total, ..offer.clone() })
+    let blocks = offers::fit(
+        offer,
+        total,
+        instance.free_blocks(),
+        &wanted.requirements,
+        wanted.whole,
+    )?;
+    Some(Offer {
+        blocks,
+        total_blocks: total,
+        ..offer.clone()
+    })
 }
 
 /// Whether the run asked for this instance, or for none in particular.
-fn is_named(selectors: Option<&[InstanceSelector]>, instance: &InstanceRow, fleet: &FleetRow) -> bool {
+fn is_named(
+    selectors: Option<&[InstanceSelector]>,
+    instance: &InstanceRow,
+    fleet: &FleetRow,
+) -> bool {
     selectors.is_none_or(|list| {
         list.iter().any(|selector| match selector {
             InstanceSelector::Name { name } => *name == *instance.name,
             InstanceSelector::Hostname { hostname } => {
                 let data = instance.provisioning_data.as_deref();
-                data.is_some_and(|d| d.hostname.as_ref() == Some(hostname) || d.internal_ip.as_ref() == Some(hostname))
+                data.is_some_and(|d| {
+                    d.hostname.as_ref() == Some(hostname)
+                        || d.internal_ip.as_ref() == Some(hostname)
+                })
             }
-            InstanceSelector::Number { fleet: wanted, instance: number } => {
-                *wanted.name == *fleet.name && *number == instance.instance_num
-            }
+            InstanceSelector::Number {
+                fleet: wanted,
+                instance: number,
+            } => *wanted.name == *fleet.name && *number == instance.instance_num,
         })
     })
 }

@@ -25,7 +25,9 @@ pub enum Verdict {
 
 /// The delay before attempt number `attempt` of a pending run.
 pub fn pending_delay(attempt: u32) -> Duration {
-    let at = usize::try_from(attempt).unwrap_or(usize::MAX).min(PENDING_DELAYS.len() - 1);
+    let at = usize::try_from(attempt)
+        .unwrap_or(usize::MAX)
+        .min(PENDING_DELAYS.len() - 1);
     Duration::from_secs(PENDING_DELAYS[at])
 }
 
@@ -37,9 +39,16 @@ pub fn pending_delay(attempt: u32) -> Duration {
 /// | no capacity after it once had one, interruption, error | last time of the latest submission with a machine |
 pub fn judge(run: &RunRow, job: &JobRow, all: &[&JobRow], now: Timestamp) -> Verdict {
     let Some(reason) = job.termination_reason else {
-        return if job.status == JobStatus::Done { Verdict::Fine } else { Verdict::Fail };
+        return if job.status == JobStatus::Done {
+            Verdict::Fine
+        } else {
+            Verdict::Fail
+        };
     };
-    if matches!(reason, JobTerminationReason::DoneByRunner | JobTerminationReason::ScaledDown) {
+    if matches!(
+        reason,
+        JobTerminationReason::DoneByRunner | JobTerminationReason::ScaledDown
+    ) {
         return Verdict::Fine;
     }
     let (Some(policy), Some(event)) = (&job.spec.retry, reason.retry_event()) else {
@@ -57,5 +66,9 @@ pub fn judge(run: &RunRow, job: &JobRow, all: &[&JobRow], now: Timestamp) -> Ver
         (_, Some(ran)) => ran.finished_at.unwrap_or(ran.last_processed_at),
         (_, None) => job.submitted_at,
     };
-    if now.duration_since(start).as_secs() > policy.duration { Verdict::TooLate } else { Verdict::Retry }
+    if now.duration_since(start).as_secs() > policy.duration {
+        Verdict::TooLate
+    } else {
+        Verdict::Retry
+    }
 }

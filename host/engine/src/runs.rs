@@ -69,14 +69,20 @@ pub fn plan(view: &View, ids: &mut Ids) -> Changes {
         RunStatus::Terminating => terminating(view),
         RunStatus::Terminated | RunStatus::Failed | RunStatus::Done => return Changes::nothing(),
     };
-    changes.guards.insert(0, Guard::RunIs(view.run.id, vec![view.run.status]));
+    changes
+        .guards
+        .insert(0, Guard::RunIs(view.run.id, vec![view.run.status]));
     changes
 }
 
 fn replicas(view: &View) -> BTreeMap<u32, BTreeMap<u32, Job<'_>>> {
     let mut out: BTreeMap<u32, BTreeMap<u32, Job<'_>>> = BTreeMap::new();
     for job in &view.jobs {
-        out.entry(job.replica_num).or_default().entry(job.job_num).or_default().push(job);
+        out.entry(job.replica_num)
+            .or_default()
+            .entry(job.job_num)
+            .or_default()
+            .push(job);
     }
     for jobs in out.values_mut().flat_map(BTreeMap::values_mut) {
         jobs.sort_by_key(|job| job.submission_num);
@@ -87,13 +93,18 @@ fn replicas(view: &View) -> BTreeMap<u32, BTreeMap<u32, Job<'_>>> {
 fn contribution(view: &View, jobs: &BTreeMap<u32, Job<'_>>) -> Contribution {
     let mut sum = Contribution::default();
     for (job_num, submissions) in jobs {
-        let Some(job) = submissions.last() else { continue };
+        let Some(job) = submissions.last() else {
+            continue;
+        };
         match job.status {
             JobStatus::Submitted => sum.submitted = true,
             JobStatus::Provisioning | JobStatus::Pulling => sum.provisioning = true,
             JobStatus::Running => sum.running = true,
             JobStatus::Done => done(&mut sum, *job_num),
-            JobStatus::Terminating | JobStatus::Terminated | JobStatus::Aborted | JobStatus::Failed => {
+            JobStatus::Terminating
+            | JobStatus::Terminated
+            | JobStatus::Aborted
+            | JobStatus::Failed => {
                 if job.termination_reason == Some(Reason::ScaledDown) {
                     continue;
                 }
@@ -108,9 +119,16 @@ fn contribution(view: &View, jobs: &BTreeMap<u32, Job<'_>>) -> Contribution {
         }
     }
     if sum.failed || sum.too_late {
-        Contribution { failed: sum.failed, too_late: sum.too_late, ..Contribution::default() }
+        Contribution {
+            failed: sum.failed,
+            too_late: sum.too_late,
+            ..Contribution::default()
+        }
     } else if sum.retry {
-        Contribution { retry: true, ..Contribution::default() }
+        Contribution {
+            retry: true,
+            ..Contribution::default()
+        }
     } else {
         sum
     }
@@ -124,14 +142,20 @@ fn done(sum: &mut Contribution, job_num: u32) {
 /// Rounds of a schedule are judged apart from each other.
 fn this_round<'a>(view: &View, submissions: &[&'a JobRow]) -> Vec<&'a JobRow> {
     let start = view.run.next_triggered_at;
-    submissions.iter().filter(|job| start.is_none_or(|start| job.submitted_at >= start)).copied().collect()
+    submissions
+        .iter()
+        .filter(|job| start.is_none_or(|start| job.submitted_at >= start))
+        .copied()
+        .collect()
 }
 
 fn active(view: &View, ids: &mut Ids) -> Changes {
     let run = &view.run;
     let replicas = replicas(view);
-    let told: BTreeMap<u32, Contribution> =
-        replicas.iter().map(|(num, jobs)| (*num, contribution(view, jobs))).collect();
+    let told: BTreeMap<u32, Contribution> = replicas
+        .iter()
+        .map(|(num, jobs)| (*num, contribution(view, jobs)))
+        .collect();
     let any = |test: fn(&Contribution) -> bool| told.values().any(test);
     let mut changes = Changes::later(LOOK);
     forget_superseded(&replicas, &mut changes);
@@ -159,8 +183,11 @@ fn active(view: &View, ids: &mut Ids) -> Changes {
     } else {
         RunStatus::Pending
     };
-    let again: Vec<&BTreeMap<u32, Job<'_>>> =
-        replicas.iter().filter(|(num, _)| told.get(num).is_some_and(|c| c.retry)).map(|(_, jobs)| jobs).collect();
+    let again: Vec<&BTreeMap<u32, Job<'_>>> = replicas
+        .iter()
+        .filter(|(num, _)| told.get(num).is_some_and(|c| c.retry))
+        .map(|(_, jobs)| jobs)
+        .collect();
     for jobs in &again {
         end_unfinished(jobs, &mut changes);
     }
@@ -187,11 +214,20 @@ fn active(view: &View, ids: &mut Ids) -> Changes {
 /// Nodes of a replica wait for each other's addresses, which the instances bring.
 fn wake_siblings(replicas: &BTreeMap<u32, BTreeMap<u32, Job<'_>>>, changes: &mut Changes) {
     for jobs in replicas.values().filter(|jobs| jobs.len() > 1) {
-        let latest: Vec<&JobRow> = jobs.values().filter_map(|job| job.last().copied()).collect();
-        let addressed =
-            |job: &&JobRow| job.provisioning_data.as_ref().is_some_and(|data| data.hostname.is_some());
+        let latest: Vec<&JobRow> = jobs
+            .values()
+            .filter_map(|job| job.last().copied())
+            .collect();
+        let addressed = |job: &&JobRow| {
+            job.provisioning_data
+                .as_ref()
+                .is_some_and(|data| data.hostname.is_some())
+        };
         if latest.iter().all(|job| addressed(job)) {
-            for job in latest.iter().filter(|job| job.status == JobStatus::Provisioning) {
+            for job in latest
+                .iter()
+                .filter(|job| job.status == JobStatus::Provisioning)
+            {
                 changes.hint(Pipeline::JobsRunning, job.id);
             }
         }
@@ -203,7 +239,11 @@ fn end_unfinished(jobs: &BTreeMap<u32, Job<'_>>, changes: &mut Changes) {
     for job in jobs.values().filter_map(|job| job.last()) {
         if !job.status.is_finished() && job.status != JobStatus::Terminating {
             changes.guards.push(Guard::JobIs(job.id, vec![job.status]));
-            changes.job_ends(job, Reason::TerminatedByServer, Some("to be resubmitted".into()));
+            changes.job_ends(
+                job,
+                Reason::TerminatedByServer,
+                Some("to be resubmitted".into()),
+            );
         }
     }
 }
@@ -235,9 +275,15 @@ fn forget_superseded(replicas: &BTreeMap<u32, BTreeMap<u32, Job<'_>>>, changes: 
 fn pending(view: &View, ids: &mut Ids) -> Changes {
     let run = &view.run;
     let due = if run.resubmission_attempt > 0 {
-        let last = view.jobs.iter().map(|job| job.finished_at.unwrap_or(job.last_processed_at)).max();
+        let last = view
+            .jobs
+            .iter()
+            .map(|job| job.finished_at.unwrap_or(job.last_processed_at))
+            .max();
         let delay = retry::pending_delay(run.resubmission_attempt - 1);
-        last.unwrap_or(run.submitted_at).saturating_add(delay).unwrap_or(view.now)
+        last.unwrap_or(run.submitted_at)
+            .saturating_add(delay)
+            .unwrap_or(view.now)
     } else {
         match run.next_triggered_at {
             Some(at) => at,
@@ -287,7 +333,9 @@ fn pending(view: &View, ids: &mut Ids) -> Changes {
 
 fn terminating(view: &View) -> Changes {
     let run = &view.run;
-    let reason = run.termination_reason.unwrap_or(RunTerminationReason::ServerError);
+    let reason = run
+        .termination_reason
+        .unwrap_or(RunTerminationReason::ServerError);
     let mut changes = Changes::later(LOOK);
     let mut all_finished = true;
     for job in view.jobs.iter().filter(|job| !job.status.is_finished()) {
@@ -297,7 +345,10 @@ fn terminating(view: &View) -> Changes {
         }
         changes.guards.push(Guard::JobIs(job.id, vec![job.status]));
         changes.job_ends(job, reason.job_reason(), None);
-        let asked = !matches!(reason.job_reason(), Reason::AbortedByUser | Reason::DoneByRunner);
+        let asked = !matches!(
+            reason.job_reason(),
+            Reason::AbortedByUser | Reason::DoneByRunner
+        );
         if job.status == JobStatus::Running && asked {
             changes.job(job).stop = Some(Stop::Requested);
         }
@@ -305,8 +356,10 @@ fn terminating(view: &View) -> Changes {
     if !all_finished {
         return changes;
     }
-    let by_user =
-        matches!(reason, RunTerminationReason::StoppedByUser | RunTerminationReason::AbortedByUser);
+    let by_user = matches!(
+        reason,
+        RunTerminationReason::StoppedByUser | RunTerminationReason::AbortedByUser
+    );
     if let (Some(crons), false) = (spec::schedule(&run.spec), by_user) {
         changes.run_becomes(run, RunStatus::Pending);
         let patch = changes.run(run);
@@ -328,8 +381,11 @@ pub fn stop(run: &RunRow, abort: bool, user: UserId) -> Option<Changes> {
     if run.status.is_finished() {
         return None;
     }
-    let reason =
-        if abort { RunTerminationReason::AbortedByUser } else { RunTerminationReason::StoppedByUser };
+    let reason = if abort {
+        RunTerminationReason::AbortedByUser
+    } else {
+        RunTerminationReason::StoppedByUser
+    };
     let mut changes = Changes::default();
     changes.guards.push(Guard::RunIs(run.id, vec![run.status]));
     if run.status == RunStatus::Terminating {

@@ -28,7 +28,8 @@ pub fn run_profile(spec: &RunSpec) -> Cow<'_, ProfileParams> {
 
 /// The parameter of the configuration, else of the profile, without merging all the others.
 fn param<T>(spec: &RunSpec, pick: impl Fn(&ProfileParams) -> Option<T>) -> Option<T> {
-    pick(spec.configuration.profile()).or_else(|| spec.profile.as_ref().and_then(|p| pick(&p.params)))
+    pick(spec.configuration.profile())
+        .or_else(|| spec.profile.as_ref().and_then(|p| pick(&p.params)))
 }
 
 /// How many machines a fleet must be able to give before the run is placed in it.
@@ -39,8 +40,17 @@ pub fn required_nodes(spec: &RunSpec) -> u32 {
             None => task.nodes.unwrap_or(1),
         },
         RunConfiguration::Service(service) => match service.groups() {
-            Some(groups) => groups.iter().map(|g| g.replicas.replicas.min.unwrap_or(0)).sum::<u32>().max(1),
-            None => service.replication.replicas.and_then(|r| r.min).unwrap_or(1).max(1),
+            Some(groups) => groups
+                .iter()
+                .map(|g| g.replicas.replicas.min.unwrap_or(0))
+                .sum::<u32>()
+                .max(1),
+            None => service
+                .replication
+                .replicas
+                .and_then(|r| r.min)
+                .unwrap_or(1)
+                .max(1),
         },
         RunConfiguration::DevEnvironment(_) => 1,
     }
@@ -64,7 +74,9 @@ pub fn master_done(spec: &RunSpec) -> bool {
 
 /// The schedule, if the run has one.
 pub fn schedule(spec: &RunSpec) -> Option<Vec<Cron>> {
-    param(spec, |p| p.schedule.as_ref().map(|schedule| schedule.cron.clone()))
+    param(spec, |p| {
+        p.schedule.as_ref().map(|schedule| schedule.cron.clone())
+    })
 }
 
 /// Seconds without a connection after which a dev environment ends.
@@ -76,10 +88,16 @@ pub fn inactivity_limit(spec: &RunSpec) -> Option<i64> {
 }
 
 /// Whether the run may be placed in this fleet of the project (or an imported one).
-pub fn fleet_is_named(profile: &ProfileParams, fleet: &str, fleet_project: &str, own_project: &str) -> bool {
+pub fn fleet_is_named(
+    profile: &ProfileParams,
+    fleet: &str,
+    fleet_project: &str,
+    own_project: &str,
+) -> bool {
     profile.fleets.as_ref().is_none_or(|list| {
         list.iter().any(|wanted| {
-            wanted.name == fleet && wanted.project.as_deref().unwrap_or(own_project) == fleet_project
+            wanted.name == fleet
+                && wanted.project.as_deref().unwrap_or(own_project) == fleet_project
         })
     })
 }
@@ -106,7 +124,9 @@ pub fn fleet_requirements(spec: &FleetSpec) -> Requirements {
 
 /// Seconds a machine of the fleet may idle; negative keeps it, `None` is the default.
 pub fn fleet_idle(spec: &FleetSpec) -> Option<i64> {
-    spec.configuration.idle_duration.or(spec.profile.params.idle_duration)
+    spec.configuration
+        .idle_duration
+        .or(spec.profile.params.idle_duration)
 }
 
 /// Its machines are hosts that the user brought.

@@ -97,3 +97,27 @@ pub struct FleetOffers {
     /// Merged by price, unavailable ones last; blocks set.
     pub offers: Vec<InstanceOfferWithAvailability>,
 }
+
+/// How long a machine may take from the order until it is ready.
+///
+/// The offer's own word counts first, then a few machine types that are known to be slow, then the backend's.
+pub fn provisioning_timeout(
+    backends: &[BackendAbilities],
+    offer: Option<&InstanceOfferWithAvailability>,
+) -> Duration {
+    const DEFAULT: Duration = Duration::from_secs(600);
+    let Some(offer) = offer else { return DEFAULT };
+    if let Some(own) = offer.provisioning_timeout_s {
+        return Duration::from_secs(own);
+    }
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+    match (offer.backend.as_str(), offer.instance.name.as_str()) {
+        ("oci", name) if name.starts_with("BM.") => minutes(20),
+        ("vultr", name) if name.starts_with("vbm") => minutes(55),
+        ("gcp", "a4-highgpu-8g") => minutes(16),
+        (backend, _) => backends
+            .iter()
+            .find(|known| known.name.as_str() == backend)
+            .map_or(DEFAULT, |known| known.provisioning_timeout),
+    }
+}

@@ -12,11 +12,17 @@ pub(super) fn docker(base: &RunBase, group: Option<&ReplicaGroup>) -> bool {
 
 /// The user's image, if there is one.
 fn own_image<'a>(base: &'a RunBase, group: Option<&'a ReplicaGroup>) -> Option<&'a str> {
-    group.and_then(|group| group.image.as_deref()).or(base.image.as_deref())
+    group
+        .and_then(|group| group.image.as_deref())
+        .or(base.image.as_deref())
 }
 
 /// The image the job runs in.
-pub(super) fn image(base: &RunBase, group: Option<&ReplicaGroup>, defaults: &JobDefaults) -> String {
+pub(super) fn image(
+    base: &RunBase,
+    group: Option<&ReplicaGroup>,
+    defaults: &JobDefaults,
+) -> String {
     let nvcc = base.nvcc == Some(true) || group.is_some_and(|group| group.nvcc == Some(true));
     match own_image(base, group) {
         Some(image) => image.to_owned(),
@@ -36,7 +42,8 @@ pub(super) fn of_job(
 ) -> Result<Vec<String>, AdmitError> {
     let base = configuration.base();
     if let Some(entrypoint) = &base.entrypoint {
-        let mut args = split(entrypoint).ok_or_else(|| AdmitError::Entrypoint(entrypoint.clone()))?;
+        let mut args =
+            split(entrypoint).ok_or_else(|| AdmitError::Entrypoint(entrypoint.clone()))?;
         args.extend(commands.iter().cloned());
         return Ok(args);
     }
@@ -46,7 +53,9 @@ pub(super) fn of_job(
         lines.push("start-dockerd".to_owned());
     } else if !own {
         let python = group.and_then(|group| group.python).or(base.python);
-        lines.push(python_environment(python.map_or(defaults.python.as_str(), |version| version.as_str())));
+        lines.push(python_environment(
+            python.map_or(defaults.python.as_str(), |version| version.as_str()),
+        ));
     }
     if let RunConfiguration::DevEnvironment(_) = configuration {
         lines.extend(base.setup.iter().cloned());
@@ -65,7 +74,12 @@ pub(super) fn of_job(
         None if own => "/bin/sh",
         None => "/bin/bash",
     };
-    Ok(vec![shell.to_owned(), "-i".to_owned(), "-c".to_owned(), join(&lines)])
+    Ok(vec![
+        shell.to_owned(),
+        "-i".to_owned(),
+        "-c".to_owned(),
+        join(&lines),
+    ])
 }
 
 /// An environment of the wanted Python where the image has the tool for it; elsewhere the job goes on without.
@@ -78,12 +92,19 @@ fn python_environment(version: &str) -> String {
 
 /// One line for the shell: each command must succeed before the next begins.
 fn join(lines: &[String]) -> String {
-    let trimmed = lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
+    let trimmed = lines
+        .iter()
+        .map(|line| line.trim())
+        .filter(|line| !line.is_empty());
     let grouped: Vec<String> = trimmed
         .map(|line| {
             // `a & && b` is no shell; `{ a & } && b` is.
             let background = line.ends_with('&') && !line.ends_with("&&");
-            if background { format!("{{ {line} }}") } else { line.to_owned() }
+            if background {
+                format!("{{ {line} }}")
+            } else {
+                line.to_owned()
+            }
         })
         .collect();
     grouped.join(" && ")
@@ -122,17 +143,18 @@ pub fn split(text: &str) -> Option<Vec<String>> {
 
 /// The probes of a service's replica; a chat model without any gets one that asks it a question.
 pub(super) fn probes(service: &ServiceConfiguration) -> Vec<ProbeSpec> {
-    let spec = |url: String, method, body: Option<String>, headers: Vec<HttpHeader>, timeout| ProbeSpec {
-        kind: ProbeType::Http,
-        url,
-        method,
-        headers,
-        body,
-        timeout,
-        interval: 15,
-        ready_after: 1,
-        until_ready: false,
-    };
+    let spec =
+        |url: String, method, body: Option<String>, headers: Vec<HttpHeader>, timeout| ProbeSpec {
+            kind: ProbeType::Http,
+            url,
+            method,
+            headers,
+            body,
+            timeout,
+            interval: 15,
+            ready_after: 1,
+            until_ready: false,
+        };
     match (&service.probes, &service.model) {
         (Some(list), _) => list
             .iter()
@@ -140,16 +162,28 @@ pub(super) fn probes(service: &ServiceConfiguration) -> Vec<ProbeSpec> {
                 let headers = probe
                     .headers
                     .iter()
-                    .map(|h| HttpHeader { name: h.name.clone(), value: h.value.clone() })
+                    .map(|h| HttpHeader {
+                        name: h.name.clone(),
+                        value: h.value.clone(),
+                    })
                     .collect();
-                let method = probe.method.and_then(|m| m.as_str().parse().ok()).unwrap_or(HttpMethod::Get);
+                let method = probe
+                    .method
+                    .and_then(|m| m.as_str().parse().ok())
+                    .unwrap_or(HttpMethod::Get);
                 let seconds = |value: Option<u32>, default| value.unwrap_or(default);
                 let url = probe.url.clone().unwrap_or_else(|| "/".into());
                 ProbeSpec {
                     interval: seconds(probe.interval, 15),
                     ready_after: probe.ready_after.unwrap_or(1),
                     until_ready: probe.until_ready.unwrap_or(false),
-                    ..spec(url, method, probe.body.clone(), headers, seconds(probe.timeout, 10))
+                    ..spec(
+                        url,
+                        method,
+                        probe.body.clone(),
+                        headers,
+                        seconds(probe.timeout, 10),
+                    )
                 }
             })
             .collect(),
@@ -159,9 +193,18 @@ pub(super) fn probes(service: &ServiceConfiguration) -> Vec<ProbeSpec> {
                 "messages": [{"role": "user", "content": "hi"}],
                 "max_tokens": 1,
             });
-            let json = HttpHeader { name: "Content-Type".into(), value: "application/json".into() };
+            let json = HttpHeader {
+                name: "Content-Type".into(),
+                value: "application/json".into(),
+            };
             let url = format!("{}/chat/completions", model.prefix);
-            vec![spec(url, HttpMethod::Post, Some(body.to_string()), vec![json], 30)]
+            vec![spec(
+                url,
+                HttpMethod::Post,
+                Some(body.to_string()),
+                vec![json],
+                30,
+            )]
         }
         (None, _) => Vec::new(),
     }
@@ -180,7 +223,10 @@ mod tests {
     #[test]
     fn splits_like_a_shell() {
         let words = |text| split(text).unwrap();
-        assert_eq!(words(r#"a 'b c' "d\" \e" f\ g ''"#), ["a", "b c", "d\" \\e", "f g", ""]);
+        assert_eq!(
+            words(r#"a 'b c' "d\" \e" f\ g ''"#),
+            ["a", "b c", "d\" \\e", "f g", ""]
+        );
         assert_eq!(split("a 'b"), None);
         assert_eq!(words("  "), Vec::<String>::new());
     }

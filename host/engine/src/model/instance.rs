@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
 use dstack_api::config::Profile;
+use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
 use dstack_backend_types::{
     BackendType, InstanceOfferWithAvailability, InstanceRuntime, JobProvisioningData, Requirements,
 };
@@ -143,6 +143,8 @@ impl InstanceRow {
 
     /// Blocks that no job holds; 0 before the machine is known.
     pub fn free_blocks(&self) -> u32 {
-        self.total_blocks.unwrap_or(0).saturating_sub(self.busy_blocks)
+        self.total_blocks
+            .unwrap_or(0)
+            .saturating_sub(self.busy_blocks)
     }
 }

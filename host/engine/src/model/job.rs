@@ -7,7 +7,18 @@ use jiff::Timestamp;
 use crate::ids::{InstanceId, JobId, ProjectId, RunId};
 
 /// How far the end of a terminating job has come. Each step is stored before the next begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
     /// The container is removed without asking the runner first.

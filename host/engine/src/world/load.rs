@@ -1,0 +1,196 @@
+//! Rows become views.
+
+use std::sync::Arc;
+
+use dstack_api::fleets::FleetStatus;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+
+use super::World;
+use crate::ids::{FleetId, InstanceId, JobId, RunId};
+use crate::model::{InstanceRow, JobRow};
+use crate::view::{FleetFacts, provisioning_timeout};
+use crate::{fleets, instances, job_running, job_submitted, job_terminating, runs, spec};
+
+/// How many machines of a pool a decision sees.
+const POOL: usize = 200;
+
+impl World {
+    /// The newest submissions of the other jobs of a job's replica, by job number.
+    fn siblings(&self, job: &JobRow) -> Vec<JobRow> {
+        if job.spec.jobs_per_replica <= 1 {
+            return Vec::new();
+        }
+        let mut newest: BTreeMap<u32, &JobRow> = BTreeMap::new();
+        for other in self.jobs_of_run(job.run_id) {
+            if other.replica_num != job.replica_num || other.job_num == job.job_num {
+                continue;
+            }
+            let slot = newest.entry(other.job_num).or_insert(other);
+            if slot.submission_num < other.submission_num {
+                *slot = other;
+            }
+        }
+        newest.into_values().cloned().collect()
+    }
+
+    fn master(&self, fleet: FleetId, not: Option<InstanceId>) -> Option<InstanceRow> {
+        self.instances_of(fleet)
+            .filter(|i| i.is_living() && i.provisioning_data.is_some() && Some(i.id) != not)
+            .min_by_key(|i| (i.created_at, i.instance_num))
+            .cloned()
+    }
+
+    fn project_name(&self, id: crate::ids::ProjectId) -> Arc<str> {
+        self.projects
+            .get(&id)
+            .map_or_else(|| "".into(), |project| Arc::clone(&project.name))
+    }
+
+    /// The view of a submitted job.
+    pub fn job_submitted(&self, id: JobId, now: Timestamp) -> Option<job_submitted::View> {
+        let job = self.jobs.get(&id)?.clone();
+        let run = self.runs.get(&job.run_id)?.clone();
+        let facts = |fleet: &Arc<crate::model::FleetRow>| {
+            let index = self.index.get(&fleet.id);
+            let pool = index.into_iter().flat_map(|index| &index.pool).take(POOL);
+            FleetFacts {
+                fleet: Arc::clone(fleet),
+                project_name: self.project_name(fleet.project_id),
+                pool: pool
+                    .filter_map(|(_, _, id)| self.instances.get(id))
+                    .cloned()
+                    .collect(),
+                living: index.map_or(0, |index| index.living),
+                taken: index.map_or(0, |index| index.taken),
+                master: if spec::is_cluster(&fleet.spec) {
+                    self.master(fleet.id, None)
+                } else {
+                    None
+                },
+            }
+        };
+        let usable = |fleet: &&Arc<crate::model::FleetRow>| {
+            fleet.project_id == run.project_id
+                && !fleet.deleted
+                && matches!(fleet.status, FleetStatus::Active | FleetStatus::Submitted)
+        };
+        let fleets = match run.fleet_id {
+            Some(id) => self
+                .fleets
+                .get(&id)
+                .filter(usable)
+                .map(facts)
+                .into_iter()
+                .collect(),
+            None => self.fleets.values().filter(usable).map(facts).collect(),
+        };
+        Some(job_submitted::View {
+            now,
+            project_name: self.project_name(run.project_id),
+            siblings: self.siblings(&job),
+            instance: job
+                .instance_id
+                .and_then(|id| self.instances.get(&id))
+                .cloned(),
+            job,
+            run,
+            backends: Arc::clone(&self.backends),
+            fleets,
+            offers: None,
+            limits: Arc::clone(&self.limits),
+        })
+    }
+
+    /// The view of a provisioning, pulling or running job.
+    pub fn job_running(&self, id: JobId, now: Timestamp) -> Option<job_running::View> {
+        let job = self.jobs.get(&id)?.clone();
+        let instance = job
+            .instance_id
+            .and_then(|id| self.instances.get(&id))
+            .cloned();
+        let offer = instance.as_ref().and_then(|i| i.offer.as_deref());
+        Some(job_running::View {
+            now,
+            run: self.runs.get(&job.run_id)?.clone(),
+            siblings: self.siblings(&job),
+            access_revoked: false,
+            provisioning_timeout: provisioning_timeout(&self.backends, offer),
+            instance,
+            job,
+            limits: Arc::clone(&self.limits),
+        })
+    }
+
+    /// The view of a terminating job.
+    pub fn job_terminating(&self, id: JobId, now: Timestamp) -> Option<job_terminating::View> {
+        let job = self.jobs.get(&id)?.clone();
+        Some(job_terminating::View {
+            now,
+            run: self.runs.get(&job.run_id)?.clone(),
+            instance: job
+                .instance_id
+                .and_then(|id| self.instances.get(&id))
+                .cloned(),
+            job,
+            limits: Arc::clone(&self.limits),
+        })
+    }
+
+    /// The view of an instance.
+    pub fn instance_view(&self, id: InstanceId, now: Timestamp) -> Option<instances::View> {
+        let instance = self.instances.get(&id)?.clone();
+        let fleet = Arc::clone(self.fleets.get(&instance.fleet_id)?);
+        let cluster = spec::is_cluster(&fleet.spec);
+        let lower =
+            |other: &InstanceRow| other.is_living() && other.instance_num < instance.instance_num;
+        Some(instances::View {
+            now,
+            living: self.living(fleet.id),
+            jobs: self.jobs_on(id).cloned().collect(),
+            master: if cluster {
+                self.master(fleet.id, Some(id))
+            } else {
+                None
+            },
+            first_of_cluster: cluster && !self.instances_of(fleet.id).any(lower),
+            backends: Arc::clone(&self.backends),
+            offers: None,
+            provisioning_timeout: provisioning_timeout(&self.backends, instance.offer.as_deref()),
+            limits: Arc::clone(&self.limits),
+            fleet,
+            instance,
+        })
+    }
+
+    /// The view of a run.
+    pub fn run_view(&self, id: RunId, now: Timestamp) -> Option<runs::View> {
+        Some(runs::View {
+            now,
+            run: self.runs.get(&id)?.clone(),
+            jobs: self.jobs_of_run(id).cloned().collect(),
+            defaults: Arc::clone(&self.defaults),
+        })
+    }
+
+    /// The view of a fleet.
+    pub fn fleet_view(&self, id: FleetId, now: Timestamp) -> Option<fleets::View> {
+        let fleet = Arc::clone(self.fleets.get(&id)?);
+        let mut instances: Vec<InstanceRow> = self.instances_of(id).cloned().collect();
+        instances.sort_by_key(|instance| instance.instance_num);
+        let active = self
+            .active_runs_of_fleet
+            .get(&id)
+            .map_or(0, std::collections::BTreeSet::len);
+        Some(fleets::View {
+            now,
+            project_deleted: self
+                .projects
+                .get(&fleet.project_id)
+                .is_none_or(|project| project.deleted),
+            fleet,
+            instances,
+            active_runs: u32::try_from(active).unwrap_or(u32::MAX),
+        })
+    }
+}
