@@ -1,0 +1,142 @@
+//! Compares tasks with what really runs; the only place where the end of a container or process is noticed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_agent_protocol::reason;
+use dstack_agent_protocol::shim::TaskStatus;
+
+use crate::clean_up::release;
+use crate::docker::{self, ContainerState, Engine};
+use crate::process::{self, Outcome};
+use crate::registry::Slot;
+use crate::shim::Shim;
+use crate::task::Work;
+
+/// Pause between two looks at everything; ends are mostly noticed earlier, by a watcher.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Pause between two looks at one process.
+const PROCESS_POLL: Duration = Duration::from_millis(200);
+
+/// Looks at all tasks again and again.
+pub(crate) async fn run(shim: Arc<Shim>) {
+    loop {
+        pass(&shim).await;
+        tokio::select! {
+            () = shim.nudge.notified() => {}
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+    }
+}
+
+/// Nudges the reconciler when the work of a running task ends.
+pub(crate) fn watch(shim: &Arc<Shim>, slot: &Arc<Slot>) {
+    let (shim, slot) = (Arc::clone(shim), Arc::clone(slot));
+    let tracker = shim.background.clone();
+    tracker.spawn(async move {
+        match (slot.read(|task| task.work.clone()), &shim.engine) {
+            (Work::Container(id), Some(engine)) => engine.wait(&id).await,
+            (Work::Process(record), _) => {
+                while record.is_alive() {
+                    tokio::time::sleep(PROCESS_POLL).await;
+                }
+            }
+            (Work::Container(_), None) | (Work::Nothing, _) => {}
+        }
+        shim.nudge.notify_one();
+    });
+}
+
+async fn pass(shim: &Shim) {
+    let containers = match &shim.engine {
+        None => HashMap::new(),
+        Some(engine) => match engine.list().await {
+            Ok(listed) => listed.into_iter().map(|c| (c.id, c.state)).collect(),
+            Err(err) => {
+                tracing::error!(error = %err, "containers cannot be listed");
+                return;
+            }
+        },
+    };
+    for slot in shim.tasks.all() {
+        // Somebody starts, stops or removes it just now: its turn comes in the next pass.
+        let Ok(_operation) = slot.operation.try_lock() else {
+            continue;
+        };
+        match slot.read(|task| (task.status, task.is_cleaned_up)) {
+            (TaskStatus::Running, _) => {
+                if let Some((reason, message)) = ended(shim, &slot, &containers).await {
+                    let id = slot.read(|task| task.config.id.clone());
+                    tracing::info!(task.id = id, reason, message, "a task ended");
+                    slot.update(|task| task.finish(reason, &message));
+                    slot.save();
+                    release(shim, &slot).await;
+                }
+            }
+            (TaskStatus::Terminated, false) => {
+                release(shim, &slot).await;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Why a running task is over; `None` if it is not, or if that cannot be told now.
+async fn ended(
+    shim: &Shim,
+    slot: &Slot,
+    containers: &HashMap<String, ContainerState>,
+) -> Option<(&'static str, String)> {
+    let (work, dir) = slot.read(|task| (task.work.clone(), task.dir.clone()));
+    match (work, &shim.engine) {
+        (Work::Container(id), Some(engine)) => match containers.get(&id) {
+            Some(ContainerState::Alive) => None,
+            Some(ContainerState::Created) => Some(not_started()),
+            Some(ContainerState::Exited) => container_ended(engine, &id).await,
+            None => Some((reason::EXECUTOR_ERROR, "container not found".to_owned())),
+        },
+        (Work::Process(record), _) => {
+            let dir = dir?;
+            match record.outcome(&dir) {
+                Outcome::Alive => None,
+                Outcome::Exited(0) => Some((reason::DONE_BY_RUNNER, String::new())),
+                Outcome::Exited(_) => Some((
+                    reason::CONTAINER_EXITED_WITH_ERROR,
+                    process::last_output(&dir),
+                )),
+                Outcome::Lost => Some((reason::EXECUTOR_ERROR, "process not found".to_owned())),
+            }
+        }
+        (Work::Container(_), None) => Some((
+            reason::EXECUTOR_ERROR,
+            "the shim runs without Docker now".to_owned(),
+        )),
+        (Work::Nothing, _) => Some(not_started()),
+    }
+}
+
+fn not_started() -> (&'static str, String) {
+    (
+        reason::EXECUTOR_ERROR,
+        "container was not started".to_owned(),
+    )
+}
+
+async fn container_ended(engine: &Engine, id: &str) -> Option<(&'static str, String)> {
+    match engine.exit_code(id).await {
+        Ok(Some(0)) => Some((reason::DONE_BY_RUNNER, String::new())),
+        Ok(Some(_)) => Some((
+            reason::CONTAINER_EXITED_WITH_ERROR,
+            engine.last_log_lines(id).await,
+        )),
+        Ok(None) => Some(not_started()),
+        Err(err) if docker::is_not_found(&err) => {
+            Some((reason::EXECUTOR_ERROR, "container not found".to_owned()))
+        }
+        Err(err) => {
+            tracing::error!(container.id = id, error = %err, "a container cannot be inspected");
+            None
+        }
+    }
+}
