@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dstack_backend_types::methods::{CreateInstanceRequest, GetOffersRequest, RunJobRequest};
+use dstack_backend_types::methods::{
+    CreateInstanceRequest, DeleteResourceGroupRequest, GetOffersRequest, ListResourceGroupsRequest, RunJobRequest,
+};
 use dstack_backend_types::{BackendError, BackendType, ErrorKind, JobProvisioningData, SshKey, capability};
 use dstack_engine::ids::ProjectId;
 use dstack_engine::view::BackendAbilities;
@@ -138,6 +140,46 @@ impl Clouds for PluginClouds {
             let notes = machine.backend_data.as_deref();
             backend.terminate_instance(&machine.instance_id, &machine.region, notes).await.map_err(plain)
         })
+    }
+
+    fn end_by_ref<'a>(
+        &'a self,
+        project: ProjectId,
+        backend: &'a BackendType,
+        region: &'a str,
+        provider_ref: &'a str,
+    ) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(self.end_listed(project, backend, region, provider_ref))
+    }
+}
+
+impl PluginClouds {
+    async fn end_listed(
+        &self,
+        project: ProjectId,
+        backend: &BackendType,
+        region: &str,
+        provider_ref: &str,
+    ) -> Result<(), BackendError> {
+        let opened = self.open(project, backend).await?;
+        if !opened.manifest().has(capability::RESOURCE_LISTING) {
+            tracing::warn!(
+                backend = backend.as_str(),
+                region,
+                provider_ref,
+                "a call gave no answer, and this backend cannot list what it may have made; look for the reference at the provider"
+            );
+            return Ok(());
+        }
+        let question = ListResourceGroupsRequest { regions: vec![region.to_owned()] };
+        let listed = opened.call(&question).await.map_err(plain)?;
+        if let Some(failure) = listed.failures.first() {
+            return Err(BackendError::new(ErrorKind::Transport, format!("{}: {}", failure.region, failure.message)));
+        }
+        for group in listed.groups.into_iter().filter(|group| group.provider_ref == provider_ref) {
+            opened.call(&DeleteResourceGroupRequest { group }).await.map_err(plain)?;
+        }
+        Ok(())
     }
 }
 

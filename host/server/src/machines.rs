@@ -45,15 +45,18 @@ impl Machines {
     }
 
     /// How a task is.
-    pub(crate) async fn task(&self, at: &Address, id: &str) -> Answer {
+    pub(crate) async fn task(&self, at: &Address, id: &str) -> (Answer, Option<TaskInfo>) {
         match self.remote.shim(at).task(id).await {
-            Ok(Some(info)) => Answer::Task(task_state(&info)),
-            Ok(None) => Answer::Task(TaskState {
-                running: false,
-                ended: Some(("executor_error".to_owned(), "the machine does not know the task any more".to_owned())),
-                ports: None,
-            }),
-            Err(error) => not_there(&error),
+            Ok(Some(info)) => (Answer::Task(task_state(&info)), Some(info)),
+            Ok(None) => {
+                let lost = TaskState {
+                    running: false,
+                    ended: Some(("executor_error".to_owned(), "the machine does not know the task any more".to_owned())),
+                    ports: None,
+                };
+                (Answer::Task(lost), None)
+            }
+            Err(error) => (not_there(&error), None),
         }
     }
 

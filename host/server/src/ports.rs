@@ -79,4 +79,13 @@ pub trait Clouds: Send + Sync {
     ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>>;
     /// Ends a machine; one that is gone is a success, `not_yet_terminated` asks to call again.
     fn terminate<'a>(&'a self, machine: &'a CloudMachine) -> BoxFuture<'a, Result<(), BackendError>>;
+    /// Ends whatever carries a provider reference; nothing is a success. A backend that cannot list its resources is
+    /// asked nothing.
+    fn end_by_ref<'a>(
+        &'a self,
+        project: ProjectId,
+        backend: &'a BackendType,
+        region: &'a str,
+        provider_ref: &'a str,
+    ) -> BoxFuture<'a, Result<(), BackendError>>;
 }

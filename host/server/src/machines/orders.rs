@@ -6,7 +6,8 @@ use dstack_agent_protocol::runner::{
     ClusterInfo, FileArchive, JobSpec, JobSshKey, JobSubmission, RepoCredentials, RepoData, Run, RunSpec, SubmitRequest,
     UnixUser,
 };
-use dstack_agent_protocol::shim::{NetworkMode, TaskConfig};
+use dstack_agent_protocol::shim::{InstanceMount, NetworkMode, TaskConfig};
+use dstack_api::config::MountPoint;
 use dstack_api::jobs::NetworkMode as JobNetwork;
 use dstack_api::repos::{RemoteRepoCreds, RunRepoData};
 use dstack_engine::job_running::Cluster;
@@ -51,7 +52,7 @@ impl TaskOrder<'_> {
             },
             volumes: Vec::new(),
             volume_mounts: Vec::new(),
-            instance_mounts: orders_mounts(job),
+            instance_mounts: mounts(job),
             gpu_devices: Vec::new(),
             host_ssh_user: self.host_ssh_user,
             host_ssh_keys: self.host_ssh_keys,
@@ -61,18 +62,18 @@ impl TaskOrder<'_> {
 }
 
 /// Folders of the machine that the job mounts.
-fn orders_mounts(job: &JobRow) -> Vec<dstack_agent_protocol::shim::InstanceMount> {
+fn mounts(job: &JobRow) -> Vec<InstanceMount> {
     job.spec
         .volumes
         .iter()
         .flatten()
         .filter_map(|mount| match mount {
-            dstack_api::config::MountPoint::Instance(mount) => Some(dstack_agent_protocol::shim::InstanceMount {
-                instance_path: mount.instance_path.clone(),
-                path: mount.path.clone(),
-                optional: mount.optional,
+            MountPoint::Instance { instance_path, path, optional } => Some(InstanceMount {
+                instance_path: instance_path.clone(),
+                path: path.clone(),
+                optional: *optional,
             }),
-            dstack_api::config::MountPoint::Volume(_) => None,
+            MountPoint::Volume { .. } => None,
         })
         .collect()
 }

@@ -25,6 +25,9 @@ pub(crate) enum StepError {
     /// The database.
     #[error(transparent)]
     Store(#[from] DbError),
+    /// A stored secret.
+    #[error(transparent)]
+    Keyring(#[from] crate::services::keyring::KeyringError),
 }
 
 /// What the driver must know of a pipeline.

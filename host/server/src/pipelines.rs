@@ -1,0 +1,114 @@
+//! The loops that make rows come true: thin shells around the engine's decisions.
+//!
+//! A step is load → plan → call → conclude → apply. No transaction is open during a call; what must be found again after
+//! a crash is written before it. Deciding is the engine's, SQL the store's.
+
+pub(crate) mod cleanup;
+mod cloud_calls;
+mod driver;
+mod facts;
+mod fleets;
+mod instances;
+mod job_logs;
+mod jobs_running;
+mod jobs_submitted;
+mod jobs_terminating;
+mod runner_orders;
+mod runs;
+mod wake;
+mod watch;
+
+use std::sync::Arc;
+
+use dstack_engine::view::Limits;
+use dstack_store::Store;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use crate::logs::FileLogs;
+use crate::machines::Machines;
+use crate::ports::Clouds;
+use crate::services::keyring::Keyring;
+use crate::settings::Settings;
+use crate::tasks::Tasks;
+
+pub use wake::Hints;
+
+/// What a step may touch.
+pub(crate) struct Context {
+    pub(crate) store: Store,
+    pub(crate) clouds: Arc<dyn Clouds>,
+    pub(crate) machines: Machines,
+    pub(crate) logs: Arc<FileLogs>,
+    pub(crate) keyring: Keyring,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) hints: Hints,
+    pub(crate) tasks: Tasks,
+    /// Something was put into the cleanup queue.
+    pub(crate) cleanup: Arc<Notify>,
+    pub(crate) heart: driver::Heart,
+    pub(crate) watches: watch::Watches,
+    pub(crate) facts: facts::Facts,
+    pub(crate) log_times: job_logs::LastTimes,
+}
+
+/// What the server hands to the pipelines at start.
+pub(crate) struct Parts {
+    pub(crate) store: Store,
+    pub(crate) clouds: Arc<dyn Clouds>,
+    pub(crate) machines: Machines,
+    pub(crate) logs: Arc<FileLogs>,
+    pub(crate) keyring: Keyring,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) hints: Hints,
+    pub(crate) tasks: Tasks,
+}
+
+impl Context {
+    fn new(parts: Parts) -> Self {
+        let settings = Arc::clone(&parts.settings);
+        let limits = Limits {
+            offers_tried: settings.max_offers_tried,
+            remove_containers: !settings.keep_shim_tasks,
+            ..Limits::default()
+        };
+        Self {
+            store: parts.store,
+            clouds: parts.clouds,
+            machines: parts.machines,
+            logs: parts.logs,
+            keyring: parts.keyring,
+            settings,
+            limits: Arc::new(limits),
+            hints: parts.hints,
+            tasks: parts.tasks,
+            cleanup: Arc::default(),
+            heart: driver::Heart::default(),
+            watches: watch::Watches::default(),
+            facts: facts::Facts::default(),
+            log_times: job_logs::LastTimes::default(),
+        }
+    }
+
+    /// The time of decisions, cut to what rows keep.
+    #[expect(clippy::unused_self, reason = "time comes from the context, so that a test can stop it")]
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = Timestamp::now();
+        Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
+    }
+}
+
+/// Starts every loop.
+pub(crate) fn start(parts: Parts) {
+    let cx = Arc::new(Context::new(parts));
+    let tasks = cx.tasks.clone();
+    tasks.spawn("pipeline runs", driver::run::<runs::Runs>(Arc::clone(&cx)));
+    tasks.spawn("pipeline jobs_submitted", driver::run::<jobs_submitted::JobsSubmitted>(Arc::clone(&cx)));
+    tasks.spawn("pipeline jobs_running", driver::run::<jobs_running::JobsRunning>(Arc::clone(&cx)));
+    tasks.spawn("pipeline jobs_terminating", driver::run::<jobs_terminating::JobsTerminating>(Arc::clone(&cx)));
+    tasks.spawn("pipeline instances", driver::run::<instances::Instances>(Arc::clone(&cx)));
+    tasks.spawn("pipeline fleets", driver::run::<fleets::Fleets>(Arc::clone(&cx)));
+    tasks.spawn("cleanup", cleanup::run(Arc::clone(&cx)));
+    tasks.spawn("heartbeat", driver::heartbeat(cx));
+}

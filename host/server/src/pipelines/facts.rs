@@ -1,0 +1,77 @@
+//! What steps need of projects and users again and again: names and keys. Cached for a minute.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dstack_agent_protocol::Secret;
+use dstack_backend_types::SshKey;
+use dstack_engine::ids::{ProjectId, UserId};
+use dstack_engine::model::RunRow;
+use dstack_remote::Keys;
+use dstack_store::{DbError, projects, users};
+
+use super::Context;
+use super::driver::StepError;
+
+const KEEP: Duration = Duration::from_secs(60);
+
+/// A project as its machines know it.
+pub(crate) struct ProjectFacts {
+    pub(crate) name: Arc<str>,
+    pub(crate) public_key: String,
+    private_key: Secret,
+}
+
+impl ProjectFacts {
+    /// The keys that open the project's machines.
+    pub(crate) fn keys(&self) -> Keys {
+        Keys { target: self.private_key.clone(), proxy: None }
+    }
+
+    /// The project's key for a backend; only its public half leaves the server.
+    pub(crate) fn key(&self) -> SshKey {
+        SshKey::public(self.public_key.clone())
+    }
+}
+
+/// The cache.
+#[derive(Default)]
+pub(crate) struct Facts(Mutex<HashMap<ProjectId, (Instant, Arc<ProjectFacts>)>>);
+
+/// The project's facts.
+pub(crate) async fn project(cx: &Context, id: ProjectId) -> Result<Arc<ProjectFacts>, StepError> {
+    {
+        let cache = cx.facts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((since, facts)) = cache.get(&id)
+            && since.elapsed() < KEEP
+        {
+            return Ok(Arc::clone(facts));
+        }
+    }
+    let row = cx.store.read(move |tx| projects::get(tx, id)).await?;
+    let row = row.ok_or_else(|| DbError::Missing { what: format!("project {id}") })?;
+    let private_key = cx.keyring.open(&row.ssh_private_key)?;
+    let facts = Arc::new(ProjectFacts {
+        name: Arc::from(row.name.as_str()),
+        public_key: row.ssh_public_key,
+        private_key: Secret::new(private_key.expose().clone()),
+    });
+    let mut cache = cx.facts.0.lock().unwrap_or_else(PoisonError::into_inner);
+    cache.insert(id, (Instant::now(), Arc::clone(&facts)));
+    Ok(facts)
+}
+
+/// Name and public keys of a run's user: the key of the run first.
+pub(crate) async fn user(cx: &Context, run: &RunRow) -> Result<(String, Vec<String>), StepError> {
+    let id: UserId = run.user_id;
+    let row = cx.store.read(move |tx| users::get(tx, id)).await?;
+    let mut keys: Vec<String> = run.spec.ssh_key_pub.iter().map(|key| key.trim().to_owned()).collect();
+    let (name, own) = row.map(|row| (row.name, row.ssh_public_key)).unwrap_or_default();
+    if let Some(own) = own.map(|key| key.trim().to_owned())
+        && !keys.contains(&own)
+    {
+        keys.push(own);
+    }
+    Ok((name, keys))
+}

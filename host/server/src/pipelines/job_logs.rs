@@ -1,0 +1,96 @@
+//! From what a runner reports to the log files of a job.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dstack_agent_protocol::runner::{LogEvent, PullResponse};
+use dstack_engine::model::JobRow;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::Context;
+use crate::logs::{LogEntry, LogError, LogKey, LogQuery, Producer};
+
+/// The last stored time of each log in use, in microseconds.
+///
+/// A runner reports again what came after the position in the database. If the server died between writing the
+/// file and writing that position, the file is ahead; what it has is left out then.
+#[derive(Default)]
+pub(crate) struct LastTimes(Mutex<HashMap<(Uuid, Producer), i64>>);
+
+impl LastTimes {
+    fn all(&self) -> MutexGuard<'_, HashMap<(Uuid, Producer), i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stores what came; false if it could not be stored, and then nothing advances and the same comes again.
+pub(super) async fn store(cx: &Context, project: &str, run: &str, job: &JobRow, answer: &PullResponse) -> bool {
+    for (producer, events) in [(Producer::Job, &answer.job_logs), (Producer::Runner, &answer.runner_logs)] {
+        if events.is_empty() {
+            continue;
+        }
+        let key = LogKey { project: project.to_owned(), run: run.to_owned(), submission: job.id.0, producer };
+        if let Err(error) = append(cx, &key, events).await {
+            tracing::error!(job.id = %job.id, %error, "cannot store logs; they will be read again");
+            return false;
+        }
+    }
+    true
+}
+
+async fn append(cx: &Context, key: &LogKey, events: &[LogEvent]) -> Result<(), LogError> {
+    let id = (key.submission, key.producer);
+    let known = cx.log_times.all().get(&id).copied();
+    let last = match known {
+        Some(last) => last,
+        None => last_stored(cx, key).await?,
+    };
+    let entries: Vec<LogEntry> = entries(events).filter(|entry| entry.at.as_microsecond() > last).collect();
+    let Some(newest) = entries.last().map(|entry| entry.at.as_microsecond()) else { return Ok(()) };
+    cx.logs.append(key, entries).await?;
+    cx.log_times.all().insert(id, newest);
+    Ok(())
+}
+
+async fn last_stored(cx: &Context, key: &LogKey) -> Result<i64, LogError> {
+    let query = LogQuery { after: None, before: None, descending: true, token: None, limit: 1 };
+    let page = cx.logs.poll(key, query).await?;
+    Ok(page.logs.first().map_or(i64::MIN, |event| event.timestamp.as_microsecond()))
+}
+
+/// Forgets a finished job.
+pub(super) fn forget(cx: &Context, job: Uuid) {
+    let mut all = cx.log_times.all();
+    all.remove(&(job, Producer::Job));
+    all.remove(&(job, Producer::Runner));
+}
+
+/// Gives every event a time of its own: the runner's millisecond, and its place within that in microseconds. All
+/// events of a millisecond come in one answer, so the same event has the same time whenever it is read.
+fn entries(events: &[LogEvent]) -> impl Iterator<Item = LogEntry> + '_ {
+    let (mut millisecond, mut place) = (i64::MIN, 0);
+    events.iter().map(move |event| {
+        place = if event.timestamp == millisecond { (place + 1).min(999) } else { 0 };
+        millisecond = event.timestamp;
+        let at = Timestamp::from_microsecond(event.timestamp.saturating_mul(1000).saturating_add(place));
+        let message = STANDARD.decode(&event.message).unwrap_or_else(|_| event.message.clone().into_bytes());
+        LogEntry { at: at.unwrap_or(Timestamp::UNIX_EPOCH), message }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_one_millisecond_have_times_of_their_own() {
+        let event = |timestamp, message: &str| LogEvent { timestamp, message: STANDARD.encode(message) };
+        let times: Vec<i64> = entries(&[event(5, "a"), event(5, "b"), event(6, "c")])
+            .map(|entry| entry.at.as_microsecond())
+            .collect();
+        assert_eq!(times, [5000, 5001, 6000]);
+    }
+}

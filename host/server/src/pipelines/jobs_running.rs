@@ -1,0 +1,137 @@
+//! Placed jobs: one question to one agent in each step, and a watch until the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_agent_protocol::shim::TaskStatus;
+use dstack_engine::changes::{Changes, Pipeline};
+use dstack_engine::ids::JobId;
+use dstack_engine::job_running::{self, Answer, Ask, Plan, View};
+use dstack_remote::Address;
+use dstack_store::lease::{self, Claim, Lease};
+use dstack_store::{DbError, Tx, views};
+
+use super::driver::{Pipe, StepError, finish};
+use super::{Context, facts, job_logs, runner_orders, watch};
+use crate::machines::{TaskOrder, pulled, runner_port};
+
+/// The pipeline.
+pub(super) struct JobsRunning;
+
+impl Pipe for JobsRunning {
+    type Id = JobId;
+    const PIPELINE: Pipeline = Pipeline::JobsRunning;
+    const WORKERS: usize = 64;
+
+    fn claim(tx: &mut dyn Tx, how: Claim) -> Result<Vec<Lease<JobId>>, DbError> {
+        lease::claim_jobs_running(tx, how)
+    }
+
+    async fn step(cx: Arc<Context>, lease: Lease<JobId>) -> Result<Option<Duration>, StepError> {
+        let (id, now, limits) = (lease.id(), cx.now(), Arc::clone(&cx.limits));
+        let view = cx.store.read(move |tx| views::job_running(tx, id, now, &limits)).await?;
+        let Some(mut view) = view else {
+            return finish(&cx, lease, Changes::nothing()).await;
+        };
+        match job_running::plan(&view) {
+            Plan::Change(changes) => {
+                cx.watches.drop_job(id);
+                finish(&cx, lease, changes).await
+            }
+            Plan::Ask(ask) => {
+                let asked = ask_agent(&cx, &view, &ask).await?;
+                view.now = cx.now();
+                let changes = job_running::conclude(&view, &ask, &asked.answer);
+                let next = next_watch(&view, &ask, &asked, &changes);
+                let look_again = finish(&cx, lease, changes).await?;
+                if let (Some(at), Some(target), Some(rest)) = (asked.at, next, look_again)
+                    && rest > Duration::from_millis(20)
+                {
+                    watch::arm(&cx, id, at, target, rest);
+                }
+                Ok(look_again)
+            }
+        }
+    }
+}
+
+/// An answer, and what the watch needs.
+struct Asked {
+    answer: Answer,
+    at: Option<Address>,
+    task: Option<TaskStatus>,
+}
+
+/// Puts the question to the agent.
+async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepError> {
+    let job = &view.job;
+    let nowhere = |answer| Ok(Asked { answer, at: None, task: None });
+    let Some(data) = job.provisioning_data.as_deref() else {
+        return nowhere(Answer::NotUp);
+    };
+    let project = facts::project(cx, job.project_id).await?;
+    let at = match Address::of_machine(data, &project.keys()) {
+        Ok(at) => at,
+        Err(error) => return nowhere(Answer::Unreachable(error.to_string())),
+    };
+    let mut task = None;
+    let answer = match ask {
+        Ask::SubmitTask => {
+            let (_, user_keys) = facts::user(cx, &view.run).await?;
+            let mut container_keys = vec![project.public_key.trim().to_owned()];
+            container_keys.extend(user_keys.iter().cloned());
+            match runner_orders::registry(cx, view).await? {
+                Err(why) => Answer::Impossible(why),
+                Ok(registry) => {
+                    let order = TaskOrder {
+                        job,
+                        container_ssh_keys: container_keys,
+                        host_ssh_user: if at.is_local() { String::new() } else { data.username.clone() },
+                        host_ssh_keys: if at.is_local() { Vec::new() } else { user_keys },
+                        registry,
+                    };
+                    cx.machines.submit_task(&at, &order.config()).await
+                }
+            }
+        }
+        Ask::TaskInfo => {
+            let (answer, info) = cx.machines.task(&at, &job.id.to_string()).await;
+            task = info.map(|info| info.status);
+            answer
+        }
+        Ask::StartRunner(cluster) => match runner_orders::order(cx, view, cluster).await? {
+            Err(why) => Answer::Impossible(why),
+            Ok(order) => cx.machines.start_runner(&at, runner_port(job.runtime_data.as_ref()), order).await,
+        },
+        Ask::Pull { since } => {
+            let port = runner_port(job.runtime_data.as_ref());
+            let answer = match cx.watches.take(job.id, *since) {
+                Some(answer) => Ok(answer),
+                None => cx.machines.pull(&at, port, *since, None).await,
+            };
+            match answer {
+                Ok(answer) => {
+                    let stored = job_logs::store(cx, &project.name, &view.run.name, job, &answer).await;
+                    Answer::Pulled(pulled(&answer, stored, true))
+                }
+                Err(error) if error.is_refused() => Answer::NotUp,
+                Err(error) => Answer::Unreachable(error.to_string()),
+            }
+        }
+    };
+    Ok(Asked { answer, at: Some(at), task })
+}
+
+/// What to keep an eye on after this step.
+fn next_watch(view: &View, ask: &Ask, asked: &Asked, changes: &Changes) -> Option<watch::Target> {
+    match (ask, &asked.answer) {
+        (Ask::SubmitTask, Answer::TaskTaken) => Some(watch::Target::Task(TaskStatus::Pending)),
+        (Ask::TaskInfo, Answer::Task(task)) if task.ended.is_none() => asked.task.map(watch::Target::Task),
+        (Ask::Pull { .. }, Answer::Pulled(pulled)) if pulled.stored && pulled.ended.is_none() => {
+            let position = changes.jobs.iter().find(|patch| patch.id == view.job.id);
+            let since = position.and_then(|patch| patch.runner_timestamp).unwrap_or(view.job.runner_timestamp);
+            Some(watch::Target::Runner { port: runner_port(view.job.runtime_data.as_ref()), since })
+        }
+        _ => None,
+    }
+}
