@@ -69,7 +69,6 @@ pub fn apply_keeping<T: Copy>(
         return Ok((refuse(tx, key, refusal, changes, now)?, None));
     }
     write(tx, changes, now)?;
-    lease::touch(tx, key, now)?;
     Ok((hint_all(tx, changes, now)?, Some(lease)))
 }
 

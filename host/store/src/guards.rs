@@ -5,11 +5,11 @@ use dstack_api::instances::InstanceStatus;
 use dstack_api::jobs::JobStatus;
 use dstack_api::runs::RunStatus;
 use dstack_engine::changes::Guard;
-use dstack_engine::ids::{FleetId, InstanceId, JobId};
+use dstack_engine::ids::{FleetId, InstanceId};
 
 use crate::error::DbError;
 use crate::sql::Sql;
-use crate::tx::Tx;
+use crate::tx::{Tx, Value};
 use crate::{params, sql};
 
 const RUN_STATUS: Sql = sql!("SELECT status FROM runs WHERE id = ?1");
@@ -17,20 +17,20 @@ const JOB_STATUS: Sql = sql!("SELECT status FROM jobs WHERE id = ?1");
 const INSTANCE_STATUS: Sql = sql!("SELECT status FROM instances WHERE id = ?1 AND deleted = 0");
 pub(crate) const HAS_ROOM: Sql = sql!(
     "SELECT 1 FROM instances WHERE id = ?1 AND deleted = 0 AND unreachable = 0 AND status IN ('idle', 'busy') \
-     AND total_blocks - busy_blocks >= ?2"
+     AND (?2 = 0 OR coalesce(total_blocks, 0) - busy_blocks >= ?2)"
 );
-pub(crate) const HOLDS_BLOCKS: Sql =
-    sql!("SELECT 1 FROM jobs WHERE instance_id = ?1 AND blocks > 0 LIMIT 1");
+pub(crate) const UNUSED: Sql = sql!("SELECT 1 FROM instances WHERE id = ?1 AND busy_blocks = 0");
 const FLEET_STATUS: Sql = sql!("SELECT status FROM fleets WHERE id = ?1 AND deleted = 0");
 pub(crate) const LIVING: Sql = sql!(
     "SELECT count(*) FROM instances WHERE fleet_id = ?1 AND deleted = 0 \
      AND status NOT IN ('terminating', 'terminated')"
 );
 pub(crate) const USED: Sql = sql!(
-    "SELECT 1 FROM instances i WHERE i.fleet_id = ?1 AND i.deleted = 0 AND (i.owner_job IS NOT NULL \
-     OR i.busy_blocks > 0 OR EXISTS (SELECT 1 FROM jobs j WHERE j.instance_id = i.id AND j.status IN \
-     ('submitted', 'provisioning', 'pulling', 'running', 'terminating'))) LIMIT 1"
+    "SELECT 1 FROM instances WHERE fleet_id = ?1 AND deleted = 0 AND status NOT IN ('terminating', 'terminated') \
+     AND (busy_blocks > 0 OR (owner_job IS NOT NULL AND status = 'pending')) LIMIT 1"
 );
+pub(crate) const WANTED: Sql =
+    sql!("SELECT 1 FROM runs WHERE fleet_id = ?1 AND active = 1 LIMIT 1");
 pub(crate) const NEWER: Sql = sql!(
     "SELECT 1 FROM jobs j JOIN jobs n ON n.run_id = j.run_id AND n.replica_num = j.replica_num \
      AND n.job_num = j.job_num AND n.submission_num > j.submission_num WHERE j.id = ?1 LIMIT 1"
@@ -55,20 +55,16 @@ pub(crate) fn holds(tx: &mut dyn Tx, guard: &Guard) -> Result<bool, DbError> {
             now.is_some_and(|it| statuses.contains(&it))
         }
         Guard::InstanceHasRoom(id, blocks) => has_room(tx, *id, *blocks)?,
-        Guard::InstanceUnused(id) => !exists(tx, HOLDS_BLOCKS, *id)?,
+        Guard::InstanceUnused(id) => exists(tx, UNUSED, *id)?,
         Guard::FleetHasRoom(id, below) => fleet_has_room(tx, *id, *below)?,
-        Guard::FleetHasMoreThan(id, least) => living(tx, *id)? >= *least,
-        Guard::FleetUnused(id) => tx
-            .first(USED, params![*id], |mut row| row.take::<i64>())?
-            .is_none(),
-        Guard::LatestSubmission(id) => is_latest(tx, *id)?,
+        Guard::FleetHasMoreThan(id, least) => living(tx, *id)? > *least,
+        Guard::FleetUnused(id) => !exists(tx, USED, *id)? && !exists(tx, WANTED, *id)?,
+        Guard::LatestSubmission(id) => exists(tx, JOB_STATUS, *id)? && !exists(tx, NEWER, *id)?,
     })
 }
 
-fn exists(tx: &mut dyn Tx, sql: Sql, id: InstanceId) -> Result<bool, DbError> {
-    Ok(tx
-        .first(sql, params![id], |mut row| row.take::<i64>())?
-        .is_some())
+fn exists(tx: &mut dyn Tx, sql: Sql, id: impl Into<Value<'static>>) -> Result<bool, DbError> {
+    Ok(tx.first(sql, &[id.into()], |_| Ok(()))?.is_some())
 }
 
 fn has_room(tx: &mut dyn Tx, id: InstanceId, blocks: u32) -> Result<bool, DbError> {
@@ -85,17 +81,11 @@ pub(crate) fn living(tx: &mut dyn Tx, id: FleetId) -> Result<u32, DbError> {
 
 fn fleet_has_room(tx: &mut dyn Tx, id: FleetId, below: Option<u32>) -> Result<bool, DbError> {
     let status: Option<FleetStatus> = tx.first(FLEET_STATUS, params![id], |mut row| row.take())?;
-    if status != Some(FleetStatus::Active) {
+    if !matches!(status, Some(FleetStatus::Active | FleetStatus::Submitted)) {
         return Ok(false);
     }
     match below {
         Some(below) => Ok(living(tx, id)? < below),
         None => Ok(true),
     }
-}
-
-fn is_latest(tx: &mut dyn Tx, id: JobId) -> Result<bool, DbError> {
-    Ok(tx
-        .first(NEWER, params![id], |mut row| row.take::<i64>())?
-        .is_none())
 }

@@ -29,7 +29,7 @@ pub(crate) use columns;
 pub(crate) const GET: Sql = sql!(columns!(), "i.id = ?1");
 pub(crate) const OF_FLEET: Sql = sql!(
     columns!(),
-    "i.fleet_id = ?1 AND i.deleted = 0 ORDER BY i.instance_num, i.created_at, i.id"
+    "i.fleet_id = ?1 AND i.deleted = 0 ORDER BY i.instance_num, i.id"
 );
 const INSERT: Sql = sql!(
     "INSERT INTO instances (id, project_id, fleet_id, name, instance_num, status, unreachable, health, \
@@ -42,10 +42,10 @@ const INSERT_DATA: Sql = sql!(
     "INSERT INTO instance_data (id, attempt, provisioning_data, offer, requirements, profile) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
 );
-/// Numbers held by instances that are neither deleted nor terminated, in order.
+/// Numbers of living instances, in order.
 pub(crate) const NUMBERS: Sql = sql!(
-    "SELECT instance_num FROM instances WHERE fleet_id = ?1 AND deleted = 0 AND status <> 'terminated' \
-     ORDER BY instance_num"
+    "SELECT instance_num FROM instances WHERE fleet_id = ?1 AND deleted = 0 \
+     AND status NOT IN ('terminating', 'terminated') ORDER BY instance_num"
 );
 
 pub(crate) fn from_row(mut row: Row<'_>) -> Result<InstanceRow, DbError> {
@@ -279,6 +279,6 @@ pub fn of_fleets(tx: &mut dyn Tx, fleets: &[FleetId]) -> Result<Vec<InstanceRow>
     query
         .text("i.deleted = 0 AND i.fleet_id IN ")
         .bind_list(fleets.iter().copied());
-    query.text(" ORDER BY i.fleet_id, i.instance_num, i.created_at, i.id");
+    query.text(" ORDER BY i.fleet_id, i.instance_num, i.id");
     tx.all_of(&query, from_row)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dstack_api::jobs::{JobSpec, JobStatus, JobTerminationReason};
-use dstack_engine::changes::JobPatch;
+use dstack_engine::changes::{JobPatch, Pipeline};
 use dstack_engine::ids::{InstanceId, JobId, RunId};
 use dstack_engine::model::JobRow;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use crate::error::DbError;
 use crate::patch::Patch;
 use crate::sql::Sql;
 use crate::tx::{Query, Row, Tx, json, json_opt};
-use crate::{params, sql};
+use crate::{lease, params, sql};
 
 macro_rules! columns {
     () => {
@@ -159,6 +159,9 @@ pub fn insert(tx: &mut dyn Tx, job: &JobRow, due: Timestamp) -> Result<(), DbErr
 pub(crate) fn patch(tx: &mut dyn Tx, patch: &JobPatch, now: Timestamp) -> Result<(), DbError> {
     let mut hot = Patch::of("jobs");
     hot.set("last_processed_at", Some(now));
+    if let Some(status) = patch.status {
+        hand_over(tx, patch.id, status)?;
+    }
     hot.set("status", patch.status);
     hot.set("termination_reason", patch.termination_reason);
     hot.set(
@@ -206,6 +209,21 @@ pub(crate) fn patch(tx: &mut dyn Tx, patch: &JobPatch, now: Timestamp) -> Result
     Ok(())
 }
 
+/// A job that goes to another pipeline leaves the old one at once: whoever holds it there may write no more, and in
+/// the new one it waits for a hint.
+fn hand_over(tx: &mut dyn Tx, id: JobId, status: JobStatus) -> Result<(), DbError> {
+    const STATUS: Sql = sql!("SELECT status FROM jobs WHERE id = ?1");
+    const FREE: Sql = sql!(
+        "UPDATE jobs SET lock_token = NULL, lock_expires_at = NULL, lock_owner = NULL, look_again_at = ?2 \
+         WHERE id = ?1"
+    );
+    let was: Option<JobStatus> = tx.first(STATUS, params![id], |mut row| row.take())?;
+    if was.is_some_and(|was| Pipeline::of_job(was) != Pipeline::of_job(status)) {
+        tx.exec(FREE, params![id, lease::NEVER])?;
+    }
+    Ok(())
+}
+
 /// Removes a submission for good.
 pub(crate) fn delete(tx: &mut dyn Tx, id: JobId) -> Result<(), DbError> {
     tx.exec(DELETE, params![id])?;
@@ -229,7 +247,7 @@ pub struct JobRecord {
     /// Which try this is.
     pub submission_num: u32,
     /// The deployment it was made for.
-    pub deployment_num: i64,
+    pub deployment_num: u32,
     /// Where it stands.
     pub status: JobStatus,
     /// Why it ends or ended.

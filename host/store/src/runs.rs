@@ -210,7 +210,7 @@ pub struct RunRecord {
     /// When its schedule fires next.
     pub next_triggered_at: Option<Timestamp>,
     /// Number of its newest deployment.
-    pub deployment_num: i64,
+    pub deployment_num: u32,
     /// Deleted, or replaced by a newer run of the name.
     pub deleted: bool,
     /// `RunSpec` as JSON.

@@ -1,29 +1,48 @@
 //! Loading what decisions read: one function for each pipeline, all through indexed ids.
 //!
-//! What the database does not know (backends, offers, time limits) is left at its default; the shell fills it in.
-//! `None` means that the row is gone.
+//! What the database does not know comes in as [`Known`]; offers are left out, the shell asks for them and fills them
+//! in. `None` means that the row is gone.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use dstack_api::fleets::FleetStatus;
 use dstack_engine::admit::JobDefaults;
 use dstack_engine::ids::{FleetId, InstanceId, JobId, ProjectId, RunId};
 use dstack_engine::model::{FleetRow, InstanceRow, JobRow};
 use dstack_engine::spec;
-use dstack_engine::view::{FleetFacts, Limits};
+use dstack_engine::view::{BackendAbilities, FleetFacts, Limits, provisioning_timeout};
 use dstack_engine::{
     fleets as fleet_step, instances as instance_step, job_running, job_submitted, job_terminating,
     runs as run_step,
 };
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use crate::error::DbError;
 use crate::sql::Sql;
 use crate::tx::Tx;
 use crate::{fleets, guards, instances, jobs, params, projects, runs, sql};
 
-/// What a machine may take to be ready when neither backend nor offer says; the shell replaces it.
-const USUAL_PROVISIONING: Duration = Duration::from_secs(600);
+/// What decisions read that the database does not know. Cheap to clone into a transaction.
+#[derive(Clone)]
+pub struct Known {
+    /// Limits.
+    pub limits: Arc<Limits>,
+    /// What is filled into specifications.
+    pub defaults: Arc<JobDefaults>,
+    /// The backends of a project.
+    pub backends: Arc<dyn Fn(ProjectId) -> Arc<Vec<BackendAbilities>> + Send + Sync>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            limits: Arc::default(),
+            defaults: Arc::default(),
+            backends: Arc::new(|_| Arc::default()),
+        }
+    }
+}
 
 const SIBLINGS: Sql = sql!(
     jobs::columns!(),
@@ -39,16 +58,16 @@ const UNFINISHED_ON: Sql = sql!(
 const POOL: Sql = sql!(
     instances::columns!(),
     "i.fleet_id = ?1 AND i.deleted = 0 AND i.status IN ('idle', 'busy') AND i.unreachable = 0 \
-     AND i.health <> 'failure' AND i.total_blocks > i.busy_blocks ORDER BY i.price, i.instance_num, i.id LIMIT 200"
+     AND i.health <> 'failure' AND i.total_blocks > i.busy_blocks ORDER BY coalesce(i.price, 0), i.instance_num, i.id LIMIT 200"
 );
 const TAKEN: Sql = sql!(
     "SELECT count(*) FROM instances WHERE fleet_id = ?1 AND deleted = 0 AND (status = 'busy' \
-     OR (status NOT IN ('terminating', 'terminated') AND owner_job IS NOT NULL))"
+     OR (status IN ('pending', 'provisioning') AND owner_job IS NOT NULL))"
 );
 const MASTER: Sql = sql!(
     instances::columns!(),
     "i.fleet_id = ?1 AND i.deleted = 0 AND i.status NOT IN ('terminating', 'terminated') \
-     AND d.provisioning_data IS NOT NULL ORDER BY i.created_at, i.id LIMIT 1"
+     AND d.provisioning_data IS NOT NULL AND i.id <> ?2 ORDER BY i.created_at, i.instance_num, i.id LIMIT 1"
 );
 const LOWER: Sql = sql!(
     "SELECT 1 FROM instances WHERE fleet_id = ?1 AND deleted = 0 AND status NOT IN ('terminating', 'terminated') \
@@ -57,7 +76,7 @@ const LOWER: Sql = sql!(
 const ACTIVE_RUNS: Sql = sql!("SELECT count(*) FROM runs WHERE fleet_id = ?1 AND active = 1");
 const ACTIVE_FLEETS: Sql = sql!(
     fleets::columns!(),
-    "f.project_id = ?1 AND f.deleted = 0 AND f.status = 'active' ORDER BY f.id"
+    "f.project_id = ?1 AND f.deleted = 0 AND f.status IN ('active', 'submitted') ORDER BY f.id"
 );
 
 /// The statements of this file, for the test of query plans.
@@ -78,7 +97,7 @@ pub fn run(
     tx: &mut dyn Tx,
     id: RunId,
     now: Timestamp,
-    defaults: &Arc<JobDefaults>,
+    known: &Known,
 ) -> Result<Option<run_step::View>, DbError> {
     let Some(run) = runs::get(tx, id)? else {
         return Ok(None);
@@ -88,7 +107,7 @@ pub fn run(
         now,
         run,
         jobs,
-        defaults: defaults.clone(),
+        defaults: known.defaults.clone(),
     }))
 }
 
@@ -97,7 +116,7 @@ pub fn job_submitted(
     tx: &mut dyn Tx,
     id: JobId,
     now: Timestamp,
-    limits: &Arc<Limits>,
+    known: &Known,
 ) -> Result<Option<job_submitted::View>, DbError> {
     let Some(job) = jobs::get(tx, id)? else {
         return Ok(None);
@@ -111,7 +130,7 @@ pub fn job_submitted(
     let fleets = match run.fleet_id {
         Some(fleet) => fleets::get(tx, fleet)?
             .into_iter()
-            .filter(is_active)
+            .filter(|it| is_usable(it, run.project_id))
             .collect(),
         None => tx.all(ACTIVE_FLEETS, params![job.project_id], fleets::from_row)?,
     };
@@ -126,11 +145,11 @@ pub fn job_submitted(
         siblings: siblings(tx, &job)?,
         instance: instance_of(tx, &job)?,
         job,
+        backends: (known.backends)(run.project_id),
         run,
-        backends: Arc::default(),
         fleets,
         offers: None,
-        limits: limits.clone(),
+        limits: known.limits.clone(),
     }))
 }
 
@@ -139,7 +158,7 @@ pub fn job_running(
     tx: &mut dyn Tx,
     id: JobId,
     now: Timestamp,
-    limits: &Arc<Limits>,
+    known: &Known,
 ) -> Result<Option<job_running::View>, DbError> {
     let Some(job) = jobs::get(tx, id)? else {
         return Ok(None);
@@ -147,15 +166,17 @@ pub fn job_running(
     let Some(run) = runs::get(tx, job.run_id)? else {
         return Ok(None);
     };
+    let instance = instance_of(tx, &job)?;
+    let offer = instance.as_ref().and_then(|it| it.offer.as_deref());
     Ok(Some(job_running::View {
         now,
         siblings: siblings(tx, &job)?,
-        instance: instance_of(tx, &job)?,
+        provisioning_timeout: provisioning_timeout(&(known.backends)(job.project_id), offer),
+        instance,
         job,
         run,
         access_revoked: false,
-        provisioning_timeout: USUAL_PROVISIONING,
-        limits: limits.clone(),
+        limits: known.limits.clone(),
     }))
 }
 
@@ -164,7 +185,7 @@ pub fn job_terminating(
     tx: &mut dyn Tx,
     id: JobId,
     now: Timestamp,
-    limits: &Arc<Limits>,
+    known: &Known,
 ) -> Result<Option<job_terminating::View>, DbError> {
     let Some(job) = jobs::get(tx, id)? else {
         return Ok(None);
@@ -178,7 +199,7 @@ pub fn job_terminating(
         job,
         run,
         instance,
-        limits: limits.clone(),
+        limits: known.limits.clone(),
     }))
 }
 
@@ -187,7 +208,7 @@ pub fn instance(
     tx: &mut dyn Tx,
     id: InstanceId,
     now: Timestamp,
-    limits: &Arc<Limits>,
+    known: &Known,
 ) -> Result<Option<instance_step::View>, DbError> {
     let Some(instance) = instances::get(tx, id)? else {
         return Ok(None);
@@ -197,23 +218,24 @@ pub fn instance(
     };
     let is_cluster = spec::is_cluster(&fleet.spec);
     let master = if is_cluster {
-        master(tx, fleet.id)?.filter(|it| it.id != id)
+        master(tx, fleet.id, Some(id))?
     } else {
         None
     };
     let first_of_cluster = is_cluster && !has_lower(tx, &instance)?;
+    let backends = (known.backends)(fleet.project_id);
     Ok(Some(instance_step::View {
         now,
         living: guards::living(tx, fleet.id)?,
         jobs: tx.all(UNFINISHED_ON, params![id], jobs::from_row)?,
         master,
         first_of_cluster,
+        provisioning_timeout: provisioning_timeout(&backends, instance.offer.as_deref()),
+        backends,
         instance,
         fleet: Arc::new(fleet),
-        backends: Arc::default(),
         offers: None,
-        provisioning_timeout: USUAL_PROVISIONING,
-        limits: limits.clone(),
+        limits: known.limits.clone(),
     }))
 }
 
@@ -251,8 +273,10 @@ pub fn fleet_facts(tx: &mut dyn Tx, project: ProjectId) -> Result<Vec<FleetFacts
         .collect()
 }
 
-fn is_active(fleet: &FleetRow) -> bool {
-    !fleet.deleted && fleet.status == dstack_api::fleets::FleetStatus::Active
+fn is_usable(fleet: &FleetRow, project: ProjectId) -> bool {
+    fleet.project_id == project
+        && !fleet.deleted
+        && matches!(fleet.status, FleetStatus::Active | FleetStatus::Submitted)
 }
 
 fn facts(tx: &mut dyn Tx, project_name: &Arc<str>, fleet: FleetRow) -> Result<FleetFacts, DbError> {
@@ -265,7 +289,7 @@ fn facts(tx: &mut dyn Tx, project_name: &Arc<str>, fleet: FleetRow) -> Result<Fl
             .first(TAKEN, params![id], |mut row| row.take())?
             .unwrap_or(0),
         master: if spec::is_cluster(&fleet.spec) {
-            master(tx, id)?
+            master(tx, id, None)?
         } else {
             None
         },
@@ -274,6 +298,9 @@ fn facts(tx: &mut dyn Tx, project_name: &Arc<str>, fleet: FleetRow) -> Result<Fl
 }
 
 fn siblings(tx: &mut dyn Tx, job: &JobRow) -> Result<Vec<JobRow>, DbError> {
+    if job.spec.jobs_per_replica <= 1 {
+        return Ok(Vec::new());
+    }
     tx.all(
         SIBLINGS,
         params![job.run_id, job.replica_num, job.job_num],
@@ -286,8 +313,13 @@ fn instance_of(tx: &mut dyn Tx, job: &JobRow) -> Result<Option<InstanceRow>, DbE
         .map_or(Ok(None), |id| instances::get(tx, id))
 }
 
-fn master(tx: &mut dyn Tx, fleet: FleetId) -> Result<Option<InstanceRow>, DbError> {
-    tx.first(MASTER, params![fleet], instances::from_row)
+fn master(
+    tx: &mut dyn Tx,
+    fleet: FleetId,
+    not: Option<InstanceId>,
+) -> Result<Option<InstanceRow>, DbError> {
+    let not = not.unwrap_or(InstanceId(Uuid::nil()));
+    tx.first(MASTER, params![fleet, not], instances::from_row)
 }
 
 fn has_lower(tx: &mut dyn Tx, instance: &InstanceRow) -> Result<bool, DbError> {
