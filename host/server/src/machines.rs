@@ -18,9 +18,15 @@ use dstack_remote::{Address, Remote, RemoteError};
 pub(crate) use orders::{JobOrder, RunnerOrder, TaskOrder};
 
 /// Talks to shims and runners.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Machines {
     remote: Remote,
+}
+
+impl std::fmt::Debug for Machines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Machines")
+    }
 }
 
 impl Machines {
@@ -171,7 +177,7 @@ fn task_state(info: &TaskInfo) -> TaskState {
 
 /// The engine's view of what a runner reported.
 pub(crate) fn pulled(answer: &PullResponse, stored: bool, reports_connections: bool) -> Pulled {
-    let end = answer.job_states.iter().rev().find(|state| state.state.is_final());
+    let end = answer.job_states.iter().rev().find(|state| matches!(state.state, JobState::Done | JobState::Failed | JobState::Terminated));
     Pulled {
         stored,
         news: !answer.job_logs.is_empty() || !answer.job_states.is_empty(),

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use dstack_engine::view::Limits;
 use dstack_store::Store;
+use dstack_store::views::Known;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
@@ -43,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) keyring: Keyring,
     pub(crate) settings: Arc<Settings>,
     pub(crate) limits: Arc<Limits>,
+    /// What views are filled with beside rows. The backends of a project are added by the steps, which may wait.
+    pub(crate) known: Arc<Known>,
     pub(crate) hints: Hints,
     pub(crate) tasks: Tasks,
     /// Something was put into the cleanup queue.
@@ -68,11 +71,12 @@ pub(crate) struct Parts {
 impl Context {
     fn new(parts: Parts) -> Self {
         let settings = Arc::clone(&parts.settings);
-        let limits = Limits {
+        let limits = Arc::new(Limits {
             offers_tried: settings.max_offers_tried,
             remove_containers: !settings.keep_shim_tasks,
             ..Limits::default()
-        };
+        });
+        let known = Known { limits: Arc::clone(&limits), ..Known::default() };
         Self {
             store: parts.store,
             clouds: parts.clouds,
@@ -80,7 +84,8 @@ impl Context {
             logs: parts.logs,
             keyring: parts.keyring,
             settings,
-            limits: Arc::new(limits),
+            limits,
+            known: Arc::new(known),
             hints: parts.hints,
             tasks: parts.tasks,
             cleanup: Arc::default(),

@@ -45,7 +45,7 @@ impl TaskOrder<'_> {
             gpu: runtime.and_then(|data| data.gpu).map_or(-1, i64::from),
             cpu: runtime.and_then(|data| data.cpu).unwrap_or(0.0),
             memory: runtime.and_then(|data| data.memory).map_or(0, gigabytes),
-            shm_size: spec.requirements.resources.shm_size.map_or(0, |size| gigabytes(size.gigabytes())),
+            shm_size: spec.requirements.resources.shm_size.map_or(0, |size| gigabytes(size.0)),
             network_mode: match runtime.map(|data| data.network_mode) {
                 Some(JobNetwork::Bridge) => NetworkMode::Bridge,
                 Some(JobNetwork::Host) | None => NetworkMode::Host,

@@ -126,7 +126,7 @@ fn instance(order: &Order<'_>, offer: &Offer) -> CreateInstanceRequest {
 }
 
 fn tags(wanted: &Wanted) -> Option<std::collections::BTreeMap<String, String>> {
-    wanted.profile.params.tags.as_ref().map(|tags| tags.0.clone())
+    wanted.profile.params.tags.clone()
 }
 
 fn job(order: &Order<'_>, offer: &Offer) -> Option<RunJobRequest> {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dstack_engine::changes::{Changes, Pipeline};
+use dstack_store::apply::{self, Applied};
 use dstack_store::lease::{Claim, Lease, LeaseKey};
-use dstack_store::{Applied, DbError, Tx};
+use dstack_store::{DbError, Tx};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -128,7 +129,7 @@ where
     T: Copy + Send + 'static,
 {
     let (now, look_again) = (cx.now(), changes.look_again);
-    let applied = cx.store.write(move |tx| dstack_store::apply(tx, lease, &changes, now)).await?;
+    let applied = cx.store.write(move |tx| apply::apply(tx, lease, &changes, now)).await?;
     Ok(if settle(cx, &applied) { look_again } else { Some(Duration::ZERO) })
 }
 
@@ -143,7 +144,7 @@ where
 {
     let now = cx.now();
     let (applied, lease) =
-        cx.store.write(move |tx| dstack_store::apply_keeping(tx, lease, &changes, now)).await?;
+        cx.store.write(move |tx| apply::apply_keeping(tx, lease, &changes, now)).await?;
     settle(cx, &applied);
     Ok(lease)
 }

@@ -7,6 +7,7 @@ use dstack_backend_types::{ErrorKind, JobProvisioningData};
 use dstack_engine::changes::{Changes, Pipeline};
 use dstack_engine::ids::{InstanceId, JobId};
 use dstack_engine::instances::{self, Answer, Ask, Conclusion, Plan, Provision, View};
+use dstack_engine::view::provisioning_timeout;
 use dstack_remote::{Address, RemoteError};
 use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::{DbError, Tx, jobs, views};
@@ -28,12 +29,13 @@ impl Pipe for Instances {
     }
 
     async fn step(cx: Arc<Context>, lease: Lease<InstanceId>) -> Result<Option<Duration>, StepError> {
-        let (id, now, limits) = (lease.id(), cx.now(), Arc::clone(&cx.limits));
-        let view = cx.store.read(move |tx| views::instance(tx, id, now, &limits)).await?;
+        let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
+        let view = cx.store.read(move |tx| views::instance(tx, id, now, &known)).await?;
         let Some(mut view) = view else {
             return finish(&cx, lease, Changes::nothing()).await;
         };
         view.backends = Arc::new(cx.clouds.backends(view.instance.project_id).await);
+        view.provisioning_timeout = provisioning_timeout(&view.backends, view.instance.offer.as_deref());
         let mut ids = chance();
         let mut plan = instances::plan(&view, &mut ids);
         if let Plan::AskOffers { backends, wanted, sharing } = &plan {

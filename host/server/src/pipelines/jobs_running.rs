@@ -7,6 +7,7 @@ use dstack_agent_protocol::shim::TaskStatus;
 use dstack_engine::changes::{Changes, Pipeline};
 use dstack_engine::ids::JobId;
 use dstack_engine::job_running::{self, Answer, Ask, Plan, View};
+use dstack_engine::view::provisioning_timeout;
 use dstack_remote::Address;
 use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::{DbError, Tx, views};
@@ -28,11 +29,15 @@ impl Pipe for JobsRunning {
     }
 
     async fn step(cx: Arc<Context>, lease: Lease<JobId>) -> Result<Option<Duration>, StepError> {
-        let (id, now, limits) = (lease.id(), cx.now(), Arc::clone(&cx.limits));
-        let view = cx.store.read(move |tx| views::job_running(tx, id, now, &limits)).await?;
+        let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
+        let view = cx.store.read(move |tx| views::job_running(tx, id, now, &known)).await?;
         let Some(mut view) = view else {
             return finish(&cx, lease, Changes::nothing()).await;
         };
+        if let Some(instance) = &view.instance {
+            let backends = cx.clouds.backends(view.job.project_id).await;
+            view.provisioning_timeout = provisioning_timeout(&backends, instance.offer.as_deref());
+        }
         match job_running::plan(&view) {
             Plan::Change(changes) => {
                 cx.watches.drop_job(id);

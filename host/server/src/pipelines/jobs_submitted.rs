@@ -27,8 +27,8 @@ impl Pipe for JobsSubmitted {
     }
 
     async fn step(cx: Arc<Context>, lease: Lease<JobId>) -> Result<Option<Duration>, StepError> {
-        let (id, now, limits) = (lease.id(), cx.now(), Arc::clone(&cx.limits));
-        let view = cx.store.read(move |tx| views::job_submitted(tx, id, now, &limits)).await?;
+        let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
+        let view = cx.store.read(move |tx| views::job_submitted(tx, id, now, &known)).await?;
         let Some(mut view) = view else {
             return finish(&cx, lease, Changes::nothing()).await;
         };

@@ -31,9 +31,9 @@ impl Pipe for JobsTerminating {
     }
 
     async fn step(cx: Arc<Context>, lease: Lease<JobId>) -> Result<Option<Duration>, StepError> {
-        let (id, now, limits) = (lease.id(), cx.now(), Arc::clone(&cx.limits));
+        let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
         cx.watches.drop_job(id);
-        let view = cx.store.read(move |tx| views::job_terminating(tx, id, now, &limits)).await?;
+        let view = cx.store.read(move |tx| views::job_terminating(tx, id, now, &known)).await?;
         let Some(mut view) = view else {
             return finish(&cx, lease, Changes::nothing()).await;
         };
