@@ -45,6 +45,10 @@ pub struct View {
 
 /// What to do.
 #[derive(Debug, Clone)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "lives for one step and is moved twice"
+)]
 pub enum Plan {
     /// Write this.
     Change(Changes),

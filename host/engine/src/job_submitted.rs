@@ -67,6 +67,10 @@ pub struct View {
 
 /// What to do.
 #[derive(Debug, Clone)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "lives for one step and is moved twice"
+)]
 pub enum Plan {
     /// Write this.
     Change(Changes),
@@ -125,6 +129,10 @@ pub enum Attempt {
 
 /// What the answers to a [`Provision`] mean.
 #[derive(Debug, Clone)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "lives for one step and is moved twice"
+)]
 pub enum Conclusion {
     /// Write this.
     Done(Changes),

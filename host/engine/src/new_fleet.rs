@@ -38,7 +38,10 @@ pub fn create(
     for _ in 0..spec::nodes_target(&row.spec) {
         let instance = pending(&row, now, InstanceId(ids.uuid()));
         changes.hint(Pipeline::Instances, instance.id);
-        changes.new_instances.push(NewInstance { row: instance, number_it: true });
+        changes.new_instances.push(NewInstance {
+            row: instance,
+            number_it: true,
+        });
     }
     let id = row.id;
     changes.hint(Pipeline::Fleets, id);
@@ -56,7 +59,10 @@ pub fn update(fleet: &FleetRow, new: FleetSpec, changed: &[String], user_id: Use
         consolidated_at: Some(None),
         ..FleetPatch::of(fleet.id)
     });
-    changes.event(format!("Fleet updated. Changed fields: {}", changed.join(", ")), &[fleet]);
+    changes.event(
+        format!("Fleet updated. Changed fields: {}", changed.join(", ")),
+        &[fleet],
+    );
     changes.hint(Pipeline::Fleets, fleet.id);
     by(&mut changes, user_id);
     changes

@@ -15,14 +15,46 @@ const ANY_RUN: &[&str] = &["priority"];
 const DEV_ENVIRONMENT: &[&str] = &["inactivity_duration"];
 /// In place, then by rolling deployment.
 const SERVICE: &[&str] = &[
-    "replicas", "groups", "scaling", "gateway", "port", "probes", "resources", "volumes", "docker", "files", "image",
-    "user", "privileged", "entrypoint", "working_dir", "python", "nvcc", "single_branch", "env", "shell", "commands",
+    "replicas",
+    "groups",
+    "scaling",
+    "gateway",
+    "port",
+    "probes",
+    "resources",
+    "volumes",
+    "docker",
+    "files",
+    "image",
+    "user",
+    "privileged",
+    "entrypoint",
+    "working_dir",
+    "python",
+    "nvcc",
+    "single_branch",
+    "env",
+    "shell",
+    "commands",
 ];
 const RUN_SPEC: &[&str] = &["configuration_path"];
-const SERVICE_SPEC: &[&str] = &["repo_data", "repo_code_hash", "file_archives", "working_dir"];
+const SERVICE_SPEC: &[&str] = &[
+    "repo_data",
+    "repo_code_hash",
+    "file_archives",
+    "working_dir",
+];
 const CLOUD_FLEET: &[&str] = &[
-    "nodes", "reservation", "tags", "resources", "backends", "regions", "availability_zones", "instance_types",
-    "spot_policy", "max_price",
+    "nodes",
+    "reservation",
+    "tags",
+    "resources",
+    "backends",
+    "regions",
+    "availability_zones",
+    "instance_types",
+    "spot_policy",
+    "max_price",
 ];
 
 /// What differs, and whether that may change in place.
@@ -56,7 +88,11 @@ impl Diff {
 /// Compares two effective specifications of a run.
 pub fn run(old: &RunSpec, new: &RunSpec) -> Diff {
     let (old, new) = (object(old), object(new));
-    let kind = |spec: &Map<String, Value>| spec.get("configuration").and_then(|c| c.get("type")).cloned();
+    let kind = |spec: &Map<String, Value>| {
+        spec.get("configuration")
+            .and_then(|c| c.get("type"))
+            .cloned()
+    };
     let same_kind = kind(&old) == kind(&new);
     let kind = kind(&new);
     let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
@@ -65,7 +101,8 @@ pub fn run(old: &RunSpec, new: &RunSpec) -> Diff {
     let mut diff = Diff::default();
     for key in differing(&old, &new) {
         if key != "configuration" {
-            let allowed = RUN_SPEC.contains(&key.as_str()) || (is_service && SERVICE_SPEC.contains(&key.as_str()));
+            let allowed = RUN_SPEC.contains(&key.as_str())
+                || (is_service && SERVICE_SPEC.contains(&key.as_str()));
             diff.note(key, allowed);
         }
     }
@@ -76,7 +113,12 @@ pub fn run(old: &RunSpec, new: &RunSpec) -> Diff {
         let allowed = match name {
             _ if !same_kind => false,
             "replicas" | "groups" if frozen => false,
-            "https" => is_service && [old.get(name), new.get(name)].into_iter().all(is_default_https),
+            "https" => {
+                is_service
+                    && [old.get(name), new.get(name)]
+                        .into_iter()
+                        .all(is_default_https)
+            }
             "files" if !is_service => same_files,
             "resources" if !is_service => only_drops_arch(old.get(name), new.get(name)),
             _ => {
@@ -124,13 +166,19 @@ fn object(spec: &impl Serialize) -> Map<String, Value> {
 }
 
 fn part(spec: &Map<String, Value>, key: &str) -> Map<String, Value> {
-    spec.get(key).and_then(Value::as_object).cloned().unwrap_or_default()
+    spec.get(key)
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn differing(old: &Map<String, Value>, new: &Map<String, Value>) -> Vec<String> {
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let value = |map: &Map<String, Value>, key: &str| map.get(key).cloned().unwrap_or(Value::Null);
-    keys.into_iter().filter(|key| value(old, key) != value(new, key)).cloned().collect()
+    keys.into_iter()
+        .filter(|key| value(old, key) != value(new, key))
+        .cloned()
+        .collect()
 }
 
 /// Name and type of each group that routes to others.
@@ -152,7 +200,9 @@ fn is_default_https(value: Option<&Value>) -> bool {
 
 /// The processor's architecture is filled in when a run is submitted; a later plan may leave it open again.
 fn only_drops_arch(old: Option<&Value>, new: Option<&Value>) -> bool {
-    let (Some(old), Some(new)) = (old, new) else { return false };
+    let (Some(old), Some(new)) = (old, new) else {
+        return false;
+    };
     let mut old = old.clone();
     if new.pointer("/cpu/arch").is_none_or(Value::is_null)
         && let Some(arch) = old.pointer_mut("/cpu/arch")
@@ -164,7 +214,10 @@ fn only_drops_arch(old: Option<&Value>, new: Option<&Value>) -> bool {
 
 fn only_hosts_differ(old: Option<&Value>, new: Option<&Value>) -> bool {
     let without = |value: Option<&Value>| {
-        let mut map = value.and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut map = value
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
         // Where the client reads its key from says nothing about the host.
         map.retain(|key, _| key != "hosts" && key != "identity_file" && key != "ssh_key");
         map
@@ -180,7 +233,8 @@ mod tests {
     use super::run;
 
     fn spec(configuration: Value) -> RunSpec {
-        serde_json::from_value(json!({"run_name": "a-run", "configuration": configuration})).unwrap()
+        serde_json::from_value(json!({"run_name": "a-run", "configuration": configuration}))
+            .unwrap()
     }
 
     fn refused(old: Value, new: Value) -> Vec<String> {
@@ -191,30 +245,53 @@ mod tests {
     fn a_task_changes_its_priority_only() {
         let task = |more: Value| {
             let mut base = json!({"type": "task", "commands": ["a"]});
-            base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            base.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             base
         };
         assert!(run(&spec(task(json!({}))), &spec(task(json!({})))).is_empty());
         assert!(refused(task(json!({})), task(json!({"priority": 7}))).is_empty());
-        assert_eq!(refused(task(json!({})), task(json!({"commands": ["b"]}))), ["configuration.commands"]);
-        assert_eq!(refused(task(json!({})), task(json!({"max_duration": "1h"}))), ["configuration.max_duration"]);
+        assert_eq!(
+            refused(task(json!({})), task(json!({"commands": ["b"]}))),
+            ["configuration.commands"]
+        );
+        assert_eq!(
+            refused(task(json!({})), task(json!({"max_duration": "1h"}))),
+            ["configuration.max_duration"]
+        );
         let arch = |arch: &str| task(json!({"resources": {"cpu": arch}}));
         assert!(refused(arch("x86:2.."), arch("2..")).is_empty());
-        assert_eq!(refused(arch("2.."), arch("x86:2..")), ["configuration.resources"]);
+        assert_eq!(
+            refused(arch("2.."), arch("x86:2..")),
+            ["configuration.resources"]
+        );
     }
 
     #[test]
     fn a_service_rolls() {
         let service = |more: Value| {
-            let mut base = json!({"type": "service", "commands": ["a"], "port": 80, "image": "one"});
-            base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let mut base =
+                json!({"type": "service", "commands": ["a"], "port": 80, "image": "one"});
+            base.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             base
         };
-        let diff = run(&spec(service(json!({}))), &spec(service(json!({"image": "two", "replicas": 2}))));
+        let diff = run(
+            &spec(service(json!({}))),
+            &spec(service(json!({"image": "two", "replicas": 2}))),
+        );
         assert_eq!((diff.changed.len(), diff.refused.len()), (2, 0), "{diff:?}");
         assert!(refused(service(json!({})), service(json!({"https": true}))).is_empty());
-        assert_eq!(refused(service(json!({})), service(json!({"https": false}))), ["configuration.https"]);
-        assert_eq!(refused(service(json!({})), service(json!({"auth": false}))), ["configuration.auth"]);
+        assert_eq!(
+            refused(service(json!({})), service(json!({"https": false}))),
+            ["configuration.https"]
+        );
+        assert_eq!(
+            refused(service(json!({})), service(json!({"auth": false}))),
+            ["configuration.auth"]
+        );
     }
 
     #[test]
@@ -227,7 +304,10 @@ mod tests {
     #[test]
     fn profile_and_key_never_change_in_place() {
         let old = spec(json!({"type": "task", "commands": ["a"]}));
-        let new = RunSpec { ssh_key_pub: Some("ssh-ed25519 AAAA".into()), ..old.clone() };
+        let new = RunSpec {
+            ssh_key_pub: Some("ssh-ed25519 AAAA".into()),
+            ..old.clone()
+        };
         assert_eq!(run(&old, &new).refused, ["ssh_key_pub"]);
     }
 }

@@ -5,7 +5,9 @@
 use dstack_api::config::ProfileParams;
 use dstack_api::jobs::JobSpec;
 use dstack_api::runs::RunSpec;
-use dstack_backend_types::{BackendType, InstanceAvailability, InstanceOfferWithAvailability as Offer};
+use dstack_backend_types::{
+    BackendType, InstanceAvailability, InstanceOfferWithAvailability as Offer,
+};
 
 use crate::combine::{Fixed, Wanted};
 use crate::ids::FleetId;
@@ -38,7 +40,10 @@ pub fn asks(
 ) -> Vec<Ask> {
     let profile = spec::run_profile(run);
     let required = usize::try_from(spec::required_nodes(run)).unwrap_or(usize::MAX);
-    fleets.iter().filter_map(|facts| ask(facts, &profile, job, required, backends, project)).collect()
+    fleets
+        .iter()
+        .filter_map(|facts| ask(facts, &profile, job, required, backends, project))
+        .collect()
 }
 
 fn ask(
@@ -56,7 +61,11 @@ fn ask(
     {
         return None;
     }
-    let fixed = facts.master.as_ref().filter(|_| is_cluster).and_then(|master| master.provisioning_data.as_deref());
+    let fixed = facts
+        .master
+        .as_ref()
+        .filter(|_| is_cluster)
+        .and_then(|master| master.provisioning_data.as_deref());
     let wanted = Wanted::combine(fleet.id, &fleet.spec, profile, job, fixed.map(Fixed::to))?;
     let fitting = placement::fitting(&facts.pool, &wanted, profile, fleet);
     let enough = fitting.len() >= required;
@@ -72,8 +81,18 @@ fn ask(
         })
         .collect();
     let full = spec::nodes_max(&fleet.spec).is_some_and(|max| facts.living >= max);
-    let asked = if spec::is_ssh(&fleet.spec) || full { Vec::new() } else { able(&wanted, backends) };
-    Some(Ask { wanted, sharing: spec::sharing(&fleet.spec), backends: asked, pool, enough })
+    let asked = if spec::is_ssh(&fleet.spec) || full {
+        Vec::new()
+    } else {
+        able(&wanted, backends)
+    };
+    Some(Ask {
+        wanted,
+        sharing: spec::sharing(&fleet.spec),
+        backends: asked,
+        pool,
+        enough,
+    })
 }
 
 /// The question of a run that is not tied to fleets: `dstack offer`.
@@ -81,7 +100,11 @@ pub fn ask_anywhere(run: &RunSpec, job: &JobSpec, backends: &[BackendAbilities])
     let profile = spec::run_profile(run).into_owned();
     let wanted = Wanted {
         fleet_id: FleetId(uuid::Uuid::nil()),
-        profile: dstack_api::config::Profile { params: profile, name: String::new(), default: false },
+        profile: dstack_api::config::Profile {
+            params: profile,
+            name: String::new(),
+            default: false,
+        },
         requirements: job.requirements.clone(),
         whole: job.jobs_per_replica > 1,
         privileged: job.privileged,
@@ -89,17 +112,31 @@ pub fn ask_anywhere(run: &RunSpec, job: &JobSpec, backends: &[BackendAbilities])
         fixed: None,
     };
     let backends = able(&wanted, backends);
-    Ask { wanted, sharing: Sharing::Count(1), backends, pool: Vec::new(), enough: false }
+    Ask {
+        wanted,
+        sharing: Sharing::Count(1),
+        backends,
+        pool: Vec::new(),
+        enough: false,
+    }
 }
 
 fn able(wanted: &Wanted, backends: &[BackendAbilities]) -> Vec<BackendType> {
-    backends.iter().filter(|backend| wanted.accepts_backend(backend)).map(|backend| backend.name.clone()).collect()
+    backends
+        .iter()
+        .filter(|backend| wanted.accepts_backend(backend))
+        .map(|backend| backend.name.clone())
+        .collect()
 }
 
 /// The offers of one question, best first: own machines, then what the backends answered; available ones first.
 pub fn offers(ask: &Ask, answers: Vec<Vec<Offer>>, limit: usize) -> Vec<Offer> {
     let mut all = ask.pool.clone();
-    all.extend(offers::select(answers, &ask.wanted, ask.sharing, limit).into_iter().map(share));
+    all.extend(
+        offers::select(answers, &ask.wanted, ask.sharing, limit)
+            .into_iter()
+            .map(share),
+    );
     all.sort_by_key(|offer| !offer.availability.is_available());
     all
 }
@@ -107,18 +144,28 @@ pub fn offers(ask: &Ask, answers: Vec<Vec<Offer>>, limit: usize) -> Vec<Offer> {
 /// The share that the job takes, as people see it.
 fn share(offer: Offer) -> Offer {
     let (blocks, total) = (offer.blocks, offer.total_blocks);
-    if blocks == total { offer } else { share_of(&offer, blocks, total) }
+    if blocks == total {
+        offer
+    } else {
+        share_of(&offer, blocks, total)
+    }
 }
 
 /// Which of several fleets' offers to show: the fleet that has idle machines for all nodes, else the cheapest one.
 pub fn best(found: Vec<(bool, Vec<Offer>)>) -> Vec<Offer> {
     let price = |offers: &[Offer]| {
-        offers.iter().find(|offer| offer.availability.is_available()).map_or(f64::INFINITY, |offer| offer.price)
+        offers
+            .iter()
+            .find(|offer| offer.availability.is_available())
+            .map_or(f64::INFINITY, |offer| offer.price)
     };
     found
         .into_iter()
         .min_by(|(a_enough, a), (b_enough, b)| {
-            b_enough.cmp(a_enough).then(price(a).total_cmp(&price(b))).then(a.is_empty().cmp(&b.is_empty()))
+            b_enough
+                .cmp(a_enough)
+                .then(price(a).total_cmp(&price(b)))
+                .then(a.is_empty().cmp(&b.is_empty()))
         })
         .map(|(_, offers)| offers)
         .unwrap_or_default()

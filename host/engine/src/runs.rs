@@ -223,7 +223,7 @@ fn wake_siblings(replicas: &BTreeMap<u32, BTreeMap<u32, Job<'_>>>, changes: &mut
                 .as_ref()
                 .is_some_and(|data| data.hostname.is_some())
         };
-        if latest.iter().all(|job| addressed(job)) {
+        if latest.iter().all(addressed) {
             for job in latest
                 .iter()
                 .filter(|job| job.status == JobStatus::Provisioning)

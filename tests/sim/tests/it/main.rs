@@ -1,0 +1,4 @@
+//! Simulations that must hold, and worlds that must not.
+
+mod broken;
+mod days;
