@@ -19,7 +19,7 @@ use bollard::query_parameters::{
 use dstack_agent_protocol::shim::{NetworkMode, PortMapping};
 use futures_util::StreamExt;
 
-pub(crate) use container_config::{IS_TASK_LABEL, Request, TASK_ID_LABEL, gpu_ids};
+pub(crate) use container_config::{HOME_LABEL, IS_TASK_LABEL, Request, TASK_ID_LABEL, gpu_ids};
 pub(crate) use pull::pull;
 
 const LOG_LINES_KEPT: usize = 5;
@@ -137,8 +137,8 @@ impl Engine {
         )
     }
 
-    /// All containers of tasks, whatever their state.
-    pub(crate) async fn list(&self) -> Result<Vec<Listed>, ApiError> {
+    /// All containers of tasks of the shim with this home, whatever their state.
+    pub(crate) async fn list(&self, home: &Path) -> Result<Vec<Listed>, ApiError> {
         let filter = format!("{IS_TASK_LABEL}=true");
         let options = ListContainersOptions {
             all: true,
@@ -146,7 +146,11 @@ impl Engine {
             ..ListContainersOptions::default()
         };
         let containers = self.docker.list_containers(Some(options)).await?;
-        Ok(containers.into_iter().filter_map(listed).collect())
+        Ok(containers
+            .into_iter()
+            .filter(|c| is_ours(c, home))
+            .filter_map(listed)
+            .collect())
     }
 
     pub(crate) async fn inspect(&self, id: &str) -> Result<ContainerInspectResponse, ApiError> {
@@ -179,8 +183,14 @@ impl Engine {
         };
         let mut stream = self.docker.logs(id, Some(options));
         let mut bytes = Vec::new();
-        while let Some(Ok(chunk)) = stream.next().await {
-            bytes.extend_from_slice(&chunk.into_bytes());
+        while let Some(chunk) = stream.next().await {
+            match chunk {
+                Ok(chunk) => bytes.extend_from_slice(&chunk.into_bytes()),
+                Err(err) => {
+                    tracing::warn!(container.id = id, error = %err, "a container's log is not readable");
+                    break;
+                }
+            }
         }
         last_lines(&String::from_utf8_lossy(&bytes))
     }
@@ -231,6 +241,14 @@ pub(crate) fn message(err: &ApiError) -> String {
         ApiError::DockerStreamError { error } => error.clone(),
         other => other.to_string(),
     }
+}
+
+fn is_ours(container: &ContainerSummary, home: &Path) -> bool {
+    let owner = container
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(HOME_LABEL));
+    owner.is_none_or(|owner| Path::new(owner) == home)
 }
 
 fn listed(container: ContainerSummary) -> Option<Listed> {

@@ -195,6 +195,7 @@ impl Start<'_> {
         let request = docker::Request {
             config: self.config,
             defaults: &self.shim.defaults,
+            home: &self.shim.home,
             runner_dir: self.dir.join("runner"),
             vendor: self.shim.gpus.vendor,
             gpus: self.gpus,

@@ -51,7 +51,7 @@ pub(crate) fn watch(shim: &Arc<Shim>, slot: &Arc<Slot>) {
 async fn pass(shim: &Shim) {
     let containers = match &shim.engine {
         None => HashMap::new(),
-        Some(engine) => match engine.list().await {
+        Some(engine) => match engine.list(&shim.home).await {
             Ok(listed) => listed.into_iter().map(|c| (c.id, c.state)).collect(),
             Err(err) => {
                 tracing::error!(error = %err, "containers cannot be listed");

@@ -22,7 +22,11 @@ use crate::{process, reconcile};
 pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
     let mut states = read_states(&shim.tasks_dir()).context("task directories cannot be read")?;
     if let Some(engine) = &shim.engine {
-        for container in engine.list().await.context("containers cannot be listed")? {
+        for container in engine
+            .list(&shim.home)
+            .await
+            .context("containers cannot be listed")?
+        {
             let Some(id) = container.task_id.clone() else {
                 tracing::warn!(
                     container.name = container.name,

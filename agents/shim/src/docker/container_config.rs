@@ -18,6 +18,10 @@ pub(crate) const IS_TASK_LABEL: &str = "ai.dstack.shim.is-task";
 /// Label with the task's id.
 pub(crate) const TASK_ID_LABEL: &str = "ai.dstack.shim.task-id";
 
+/// Our addition: home of the shim that made the container. Several shims may share an engine, and each must leave the
+/// others' containers alone; one without this label was made by another implementation and belongs to whoever finds it.
+pub(crate) const HOME_LABEL: &str = "dstack.shim.home";
+
 const INFINIBAND: &str = "/dev/infiniband";
 const HUGEPAGES: &str = "/dev/hugepages-1G";
 const KFD: &str = "/dev/kfd";
@@ -40,6 +44,8 @@ else NAME=this-system; [ ! -r /etc/os-release ] || . /etc/os-release; echo \"$NA
 pub(crate) struct Request<'a> {
     pub(crate) config: &'a TaskConfig,
     pub(crate) defaults: &'a TaskDefaults,
+    /// Home of this shim.
+    pub(crate) home: &'a Path,
     /// Host directory that is `/tmp/runner` in the container.
     pub(crate) runner_dir: PathBuf,
     pub(crate) vendor: Option<Vendor>,
@@ -90,6 +96,10 @@ impl Request<'_> {
             labels: Some(HashMap::from([
                 (IS_TASK_LABEL.to_owned(), "true".to_owned()),
                 (TASK_ID_LABEL.to_owned(), config.id.clone()),
+                (
+                    HOME_LABEL.to_owned(),
+                    self.home.to_string_lossy().into_owned(),
+                ),
             ])),
             host_config: Some(host),
             ..ContainerCreateBody::default()

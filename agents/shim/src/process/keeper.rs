@@ -113,7 +113,7 @@ fn keep(spec: &KeeperSpec) -> io::Result<ExitCode> {
 
 /// Whether the kernel allowed something that the task can do without.
 pub(super) fn allowed(what: &str, result: io::Result<()>) -> bool {
-    if let Err(err) = result {
+    if let Err(err) = &result {
         note(format_args!("the task runs without {what}: {err}"));
     }
     result.is_ok()

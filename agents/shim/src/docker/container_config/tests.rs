@@ -36,6 +36,7 @@ fn body(config: &TaskConfig, vendor: Option<Vendor>, gpus: &[&str], root: &Path)
     let request = Request {
         config,
         defaults: &defaults(),
+        home: Path::new("/root/.dstack"),
         runner_dir: "/root/.dstack/runners/my-run-0-0-1f3c9b7a/runner".into(),
         vendor,
         gpus: &gpus,
@@ -55,6 +56,8 @@ fn assert_matches(mut body: Value, mut wanted: Value) {
     let (command, wanted_command) = (take(&mut body), take(&mut wanted));
     let wanted_end = wanted_command.split_once("> && ").unwrap().1;
     assert_eq!(command.split_once(" ) && ").unwrap().1, wanted_end);
+    assert_eq!(body["Labels"][HOME_LABEL].take(), "/root/.dstack");
+    body["Labels"].as_object_mut().unwrap().remove(HOME_LABEL);
     assert_eq!(body, wanted);
 }
 

@@ -1,0 +1,262 @@
+//! Tasks in containers of a real engine, with the small test image.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::support::{Fake, Shim, eventually, fake, task};
+
+/// Makes the image if it is not there, and fails with the reason if that does not work.
+fn require_engine() {
+    static READY: OnceLock<()> = OnceLock::new();
+    READY.get_or_init(|| {
+        let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap());
+        let script = root.join("../../tests/support/images/small.sh");
+        let output = Command::new(script).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success(),
+            "these tests need a Docker engine: {text}"
+        );
+    });
+}
+
+fn shim(script: &str) -> (Fake, Shim) {
+    require_engine();
+    let fake = fake(script);
+    let shim = Shim::start("docker", &fake.runner);
+    (fake, shim)
+}
+
+fn docker(arguments: &[&str]) -> String {
+    let output = Command::new("docker").args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "docker {arguments:?}: {text}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn container_exists(task: &Value) -> bool {
+    let filter = format!("id={}", task["container_id"].as_str().unwrap());
+    !docker(&["ps", "-aq", "--filter", &filter]).is_empty()
+}
+
+const GO: &str = "while [ ! -e /tmp/runner/go ]; do sleep 0.05; done";
+
+fn go(shim: &Shim, task: &Value) {
+    std::fs::write(shim.task_dir(task).join("runner/go"), "").unwrap();
+}
+
+#[test]
+fn a_container_runs_until_its_runner_ends() {
+    let (_fake, shim) = shim(&format!("{GO}; exit 0"));
+    let config = task("docker-done");
+    let id = shim.submit(&config);
+    let running = shim.task_when(&id, "running");
+    assert_eq!(running["ports"], json!([]));
+    let inspected: Value = serde_json::from_str(&docker(&[
+        "inspect",
+        running["container_id"].as_str().unwrap(),
+        "--format",
+        "{{json .}}",
+    ]))
+    .unwrap();
+    assert_eq!(
+        inspected["Name"],
+        format!("/{}", running["container_name"].as_str().unwrap())
+    );
+    assert_eq!(
+        inspected["Config"]["Labels"]["ai.dstack.shim.task-id"],
+        config["id"]
+    );
+    go(&shim, &running);
+    let ended = shim.task_when(&id, "terminated");
+    assert_eq!(ended["termination_reason"], "done_by_runner");
+    assert!(container_exists(&running));
+    assert_eq!(shim.remove(&id).status, 200);
+    assert!(!container_exists(&running));
+}
+
+#[test]
+fn a_failed_container_leaves_its_last_lines() {
+    let (_fake, shim) = shim(&format!("{GO}; seq 1 9; exit 4"));
+    let id = shim.submit(&task("docker-failed"));
+    go(&shim, &shim.task_when(&id, "running"));
+    let ended = shim.task_when(&id, "terminated");
+    assert_eq!(ended["termination_reason"], "container_exited_with_error");
+    assert_eq!(
+        ended["termination_message"],
+        "5\n6\n7\n8\n9",
+        "{}",
+        shim.log()
+    );
+}
+
+#[test]
+fn a_bridge_container_has_limits_and_mapped_ports() {
+    let (fake, shim) = shim(
+        "echo runner on $http_port >/tmp/runner/ports; \
+         while :; do printf 'HTTP/1.0 200 OK\\r\\n\\r\\nhi' | nc -l -p $http_port; done",
+    );
+    let source = fake.dir.path().join("data");
+    let mut config = task("docker-bridge");
+    config["network_mode"] = json!("bridge");
+    config["memory"] = json!(67_108_864);
+    config["cpu"] = json!(0.5);
+    config["shm_size"] = json!(1_048_576);
+    config["instance_mounts"] =
+        json!([{"instance_path": source, "path": "/data", "optional": true}]);
+    let id = shim.submit(&config);
+    let running = shim.task_when(&id, "running");
+    let containers: Vec<_> = running["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|port| &port["container"])
+        .collect();
+    assert_eq!(containers, [10999, 10022]);
+    let port = running["ports"][0]["host"].as_u64().unwrap();
+    eventually("the container answers on its mapped port", || {
+        let url = format!("http://127.0.0.1:{port}/");
+        Command::new("curl")
+            .args(["-sf", &url])
+            .output()
+            .is_ok_and(|out| out.stdout == b"hi")
+    });
+    let host: Value = serde_json::from_str(&docker(&[
+        "inspect",
+        running["container_id"].as_str().unwrap(),
+        "--format",
+        "{{json .HostConfig}}",
+    ]))
+    .unwrap();
+    assert_eq!(
+        (&host["Memory"], &host["NanoCpus"]),
+        (&json!(67_108_864), &json!(500_000_000))
+    );
+    assert_eq!(host["Tmpfs"]["/dev/shm"], "exec,size=1048576");
+    assert!(source.is_dir());
+    let ended = shim.terminate(&id, "terminated_by_user", 0);
+    assert_eq!(
+        (&ended["status"], &ended["ports"]),
+        (&json!("terminated"), &running["ports"])
+    );
+    let state = docker(&[
+        "inspect",
+        running["container_id"].as_str().unwrap(),
+        "--format",
+        "{{.State.Status}}",
+    ]);
+    assert_eq!(state, "exited");
+}
+
+#[test]
+fn an_image_that_cannot_be_had_ends_the_task() {
+    let (_fake, shim) = shim(GO);
+    let mut config = task("docker-image");
+    // A port on which nothing listens stands for a registry.
+    config["image_name"] = json!("127.0.0.1:1/nosuch/image");
+    let ended = shim.task_when(&shim.submit(&config), "terminated");
+    assert_eq!(ended["termination_reason"], "creating_container_error");
+    let message = ended["termination_message"].as_str().unwrap();
+    assert!(
+        message.starts_with("pullImage error: pull image: "),
+        "{message}"
+    );
+    assert_eq!(
+        (&ended["ports"], &ended["container_id"]),
+        (&Value::Null, &json!(""))
+    );
+}
+
+#[test]
+fn a_container_without_a_shell_does_not_start() {
+    let (fake, shim) = shim(GO);
+    let image = "dstack-test/scratch-shimtest:1";
+    let tar = fake.dir.path().join("empty.tar");
+    let made = Command::new("tar")
+        .arg("-cf")
+        .arg(&tar)
+        .args(["-C", "/", "-T", "/dev/null"])
+        .status();
+    assert!(made.unwrap().success());
+    docker(&["import", tar.to_str().unwrap(), image]);
+    let mut config = task("docker-scratch");
+    config["image_name"] = json!(image);
+    let ended = shim.task_when(&shim.submit(&config), "terminated");
+    assert_eq!(ended["termination_reason"], "container_exited_with_error");
+}
+
+#[test]
+fn containers_outlive_the_shim_and_are_found_again() {
+    let (_fake, mut shim) = shim(&format!("{GO}; exit 0"));
+    let mut config = task("docker-restart");
+    config["network_mode"] = json!("bridge");
+    let (first, second) = (shim.submit(&config), shim.submit(&task("docker-restart")));
+    let before = shim.task_when(&first, "running");
+    let other = shim.task_when(&second, "running");
+    shim.kill();
+    go(&shim, &other);
+    eventually("the second container has ended", || {
+        let id = other["container_id"].as_str().unwrap();
+        docker(&["inspect", id, "--format", "{{.State.Status}}"]) == "exited"
+    });
+    shim.launch();
+    assert_eq!(shim.task(&first), before);
+    assert_eq!(
+        shim.task_when(&second, "terminated")["termination_reason"],
+        "done_by_runner"
+    );
+    // A container taken away while there is no shim: nothing is left of its task.
+    let dir = shim.task_dir(&before);
+    shim.kill();
+    docker(&["rm", "-f", before["container_id"].as_str().unwrap()]);
+    shim.launch();
+    assert_eq!(
+        shim.call(&format!("GET /api/tasks/{first}"), None).status,
+        404
+    );
+    assert!(!dir.exists());
+}
+
+#[test]
+fn the_real_runner_serves_in_a_container() {
+    // Images have other libraries or none, so the runner must be static.
+    let target_dir = Path::new(env!("CARGO_BIN_EXE_dstack-shim"))
+        .ancestors()
+        .nth(2)
+        .unwrap();
+    let runner = target_dir.join("x86_64-unknown-linux-gnu/debug/dstack-runner");
+    assert!(
+        runner.exists(),
+        "build a static runner first: RUSTFLAGS='-C target-feature=+crt-static' \
+         cargo build --target x86_64-unknown-linux-gnu -p dstack-runner"
+    );
+    require_engine();
+    let shim = Shim::start("docker", &runner);
+    let mut config = task("docker-real");
+    config["network_mode"] = json!("bridge");
+    let id = shim.submit(&config);
+    let running = shim.task_when(&id, "running");
+    let url = format!(
+        "http://127.0.0.1:{}/api/healthcheck",
+        running["ports"][0]["host"]
+    );
+    let mut answer = Vec::new();
+    eventually("the runner answers", || {
+        answer = Command::new("curl")
+            .args(["-sf", &url])
+            .output()
+            .unwrap()
+            .stdout;
+        !answer.is_empty() || shim.task(&id)["status"] != "running"
+    });
+    let health: Value = serde_json::from_slice(&answer).unwrap_or_else(|_| {
+        panic!(
+            "{}",
+            docker(&["logs", running["container_id"].as_str().unwrap()])
+        )
+    });
+    assert_eq!(health["service"], "dstack-runner");
+}

@@ -1,0 +1,240 @@
+//! A shim on a Unix socket, with a home of its own.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Far beyond what anything here takes; only a failure waits that long.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Shim {
+    pub(crate) home: TempDir,
+    runtime: &'static str,
+    runner: PathBuf,
+    child: Option<Child>,
+}
+
+impl Shim {
+    pub(crate) fn start(runtime: &'static str, runner: &Path) -> Self {
+        let home = tempfile::Builder::new().prefix("shim").tempdir().unwrap();
+        let mut shim = Self {
+            home,
+            runtime,
+            runner: runner.to_owned(),
+            child: None,
+        };
+        shim.launch();
+        shim
+    }
+
+    /// Starts the program and waits until it answers.
+    pub(crate) fn launch(&mut self) {
+        let child = Command::new(env!("CARGO_BIN_EXE_dstack-shim"))
+            .args(["--shim-log-level", "debug", "--runtime", self.runtime])
+            .arg("--shim-home")
+            .arg(self.home.path())
+            .arg("--socket")
+            .arg(self.socket())
+            .arg("--runner-binary-path")
+            .arg(&self.runner)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+        eventually("the shim answers", || {
+            UnixStream::connect(self.socket()).is_ok()
+        });
+    }
+
+    /// Ends the program at once, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Waits until the program has ended by itself.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.child.take().unwrap().wait().unwrap().code()
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.path().join("shim.sock")
+    }
+
+    pub(crate) fn call(&self, head: &str, body: Option<&Value>) -> Reply {
+        call(UnixStream::connect(self.socket()).unwrap(), head, body)
+    }
+
+    pub(crate) fn submit(&self, config: &Value) -> String {
+        let reply = self.call("POST /api/tasks", Some(config));
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        config["id"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn task(&self, id: &str) -> Value {
+        self.call(&format!("GET /api/tasks/{id}"), None).json()
+    }
+
+    /// The task once it has this status, or has ended.
+    pub(crate) fn task_when(&self, id: &str, status: &str) -> Value {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let task = self.task(id);
+            if task["status"] == status || task["status"] == "terminated" {
+                assert_eq!(task["status"], status, "{task}\n{}", self.log());
+                return task;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{task} does not become {status}\n{}",
+                self.log()
+            );
+            let from = task["status"].as_str().unwrap();
+            self.call(
+                &format!("GET /api/tasks/{id}?wait={from}&timeout_ms=1000"),
+                None,
+            );
+        }
+    }
+
+    pub(crate) fn terminate(&self, id: &str, reason: &str, timeout: u32) -> Value {
+        let body =
+            json!({"termination_reason": reason, "termination_message": "", "timeout": timeout});
+        self.call(&format!("POST /api/tasks/{id}/terminate"), Some(&body))
+            .json()
+    }
+
+    pub(crate) fn remove(&self, id: &str) -> Reply {
+        self.call(&format!("POST /api/tasks/{id}/remove"), None)
+    }
+
+    pub(crate) fn task_dir(&self, task: &Value) -> PathBuf {
+        self.home
+            .path()
+            .join("runners")
+            .join(task["container_name"].as_str().unwrap())
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("shim.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Shim {
+    /// Ends all tasks, so that a failed test leaves neither processes nor containers behind.
+    fn drop(&mut self) {
+        if self.child.is_none() {
+            if std::thread::panicking() {
+                return;
+            }
+            self.launch();
+        }
+        if let Ok(stream) = UnixStream::connect(self.socket()) {
+            let list = call(stream, "GET /api/tasks", None).json();
+            for task in list["tasks"].as_array().unwrap() {
+                let id = task["id"].as_str().unwrap();
+                self.terminate(id, "", 0);
+                self.remove(id);
+            }
+        }
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.body);
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+pub(crate) fn call(mut io: impl Read + Write, head: &str, body: Option<&Value>) -> Reply {
+    let body = body.map(ToString::to_string).unwrap_or_default();
+    let request = format!(
+        "{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // A refusal may come, and the connection be closed, before the body has been read.
+    drop(io.write_all(request.as_bytes()));
+    let mut reply = Vec::new();
+    drop(io.read_to_end(&mut reply));
+    let reply = String::from_utf8(reply).unwrap();
+    let (headers, body) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
+    let content_type = headers
+        .lines()
+        .find_map(|line| line.strip_prefix("content-type: "));
+    Reply {
+        status: headers
+            .split(' ')
+            .nth(1)
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(0),
+        content_type: content_type.unwrap_or_default().to_owned(),
+        body: body.to_owned(),
+    }
+}
+
+pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A task with a fresh id and a name that tells whose test it is.
+pub(crate) fn task(name: &str) -> Value {
+    let id = uuid::Uuid::new_v4().to_string();
+    json!({
+        "id": id, "name": format!("shimtest-{name}"), "image_name": "dstack-test/small:1",
+        "container_user": "root", "network_mode": "host"
+    })
+}
+
+/// A program that stands in for the runner: it understands the flags that the shim passes, then does `script`, in
+/// which `$port_file` and `$task_dir` are set.
+pub(crate) fn fake_runner(dir: &Path, script: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = dir.join("dstack-runner");
+    let text = format!(
+        "#!/bin/sh\n\
+         if [ \"$1\" = --version ]; then echo dstack-runner version 0.22.5; exit; fi\n\
+         while [ $# -gt 0 ]; do case $1 in\n\
+           --port-file) port_file=$2; shift ;;\n\
+           --task-dir) task_dir=$2; shift ;;\n\
+           --http-port) http_port=$2; shift ;;\n\
+         esac; shift; done\n\
+         {script}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Directory and fake runner for one test.
+pub(crate) struct Fake {
+    pub(crate) dir: TempDir,
+    pub(crate) runner: PathBuf,
+}
+
+pub(crate) fn fake(script: &str) -> Fake {
+    let dir = tempfile::tempdir().unwrap();
+    let runner = fake_runner(dir.path(), script);
+    Fake { dir, runner }
+}
