@@ -23,6 +23,7 @@ pub mod gpus;
 pub mod instances;
 pub mod jobs;
 pub mod logs;
+pub mod plan;
 pub mod plugins;
 pub mod projects;
 pub mod repos;

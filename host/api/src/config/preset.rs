@@ -72,7 +72,6 @@ pub enum PresetModel {
         /// The repository.
         repo: String,
         /// Another name to serve it under.
-        #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
     /// Any variant of this model.

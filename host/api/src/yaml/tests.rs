@@ -17,9 +17,8 @@ fn as_vector(node: &Node) -> Value {
     match &node.data {
         Data::Null => Value::Null,
         Data::Bool(b) => json!(b),
-        Data::Int(i) => json!(
-            u64::try_from(*i).map_or_else(|_| json!(i64::try_from(*i).unwrap()), |u| json!(u))
-        ),
+        // The vectors write what does not fit 64 signed bits as a text.
+        Data::Int(i) => i64::try_from(*i).map_or_else(|_| json!(format!("int:{i}")), |i| json!(i)),
         Data::Float(f) if f.is_nan() => json!("float:nan"),
         Data::Float(f) if f.is_infinite() => json!(format!("float:{f}")),
         Data::Float(f) => json!(f),
@@ -33,6 +32,12 @@ fn as_vector(node: &Node) -> Value {
             let key = |key: &str| match key {
                 "inf" | "-inf" | "NaN" => format!("\"float:{}\"", key.to_lowercase()),
                 date if dates(date) => "date".to_owned(),
+                int if int.len() > 18
+                    && int.parse::<i64>().is_err()
+                    && int.parse::<i128>().is_ok() =>
+                {
+                    format!("\"int:{int}\"")
+                }
                 other => other.to_owned(),
             };
             Value::Object(
@@ -171,7 +176,7 @@ fn written_yaml_reads_back() {
         "{text}"
     );
     assert!(
-        text.starts_with("n:\n  x: null\n")
+        text.starts_with("\"n\":\n  x: null\n")
             && text.contains("- default: true\n  e: []\n  name: main\n"),
         "{text}"
     );
