@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use dstack_api::plan::interpolate::{BadReference, Namespaces, interpolate_all};
 use dstack_api::repos::{RemoteRepoCreds, VIRTUAL_REPO_ID};
 use dstack_engine::ids::ProjectId;
 use dstack_engine::job_running::{Cluster, View};
@@ -65,7 +66,11 @@ async fn secrets_of(cx: &Context, project: ProjectId, are_needed: bool) -> Resul
 
 /// Fills the project's secrets into a text.
 fn fill(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, Impossible> {
-    dstack_api::interpolate::secrets(text, |name| secrets.get(name).cloned()).map_err(|error| error.to_string())
+    let names = Namespaces::leaving(&["groups", "dstack"]).with("secrets", secrets);
+    interpolate_all(text, &names).map_err(|error| match error {
+        BadReference::Unknown(name) => format!("{name} does not exist; set it with `dstack secret set`"),
+        other => other.to_string(),
+    })
 }
 
 async fn files(cx: &Context, view: &View) -> Result<Result<Archives, Impossible>, StepError> {
