@@ -31,10 +31,14 @@ pub struct LocalConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Nothing is configured.
-    #[error("no project is configured; add one with `dstack project add --name NAME --url URL --token TOKEN`")]
+    #[error(
+        "no project is configured; add one with `dstack project add --name NAME --url URL --token TOKEN`"
+    )]
     Empty,
     /// There are projects, none of them the default.
-    #[error("no default project; choose one with `dstack project set-default NAME` or pass --project (known: {known})")]
+    #[error(
+        "no default project; choose one with `dstack project set-default NAME` or pass --project (known: {known})"
+    )]
     NoDefault {
         /// Names, joined by commas.
         known: String,
@@ -48,7 +52,9 @@ pub enum ConfigError {
         known: String,
     },
     /// `DSTACK_SERVER_URL` without what it needs.
-    #[error("DSTACK_SERVER_URL needs DSTACK_TOKEN and a project (--project or DSTACK_PROJECT) beside it")]
+    #[error(
+        "DSTACK_SERVER_URL needs DSTACK_TOKEN and a project (--project or DSTACK_PROJECT) beside it"
+    )]
     HalfEnvironment,
     /// The file cannot be read or written.
     #[error("cannot {verb} {path}: {source}")]
@@ -77,12 +83,23 @@ impl LocalConfig {
         let path = path(home);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Self::default(), None)),
-            Err(source) => return Err(ConfigError::File { verb: "read", path, source }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok((Self::default(), None));
+            }
+            Err(source) => {
+                return Err(ConfigError::File {
+                    verb: "read",
+                    path,
+                    source,
+                });
+            }
         };
         Ok(match crate::yaml::client_config(&text) {
             Ok(projects) => (Self { projects }, None),
-            Err(reason) => (Self::default(), Some(format!("{} is taken as empty: {reason}", path.display()))),
+            Err(reason) => (
+                Self::default(),
+                Some(format!("{} is taken as empty: {reason}", path.display())),
+            ),
         })
     }
 
@@ -92,7 +109,11 @@ impl LocalConfig {
     /// If the folder or the file cannot be written.
     pub fn save(&self, home: &Path) -> Result<(), ConfigError> {
         let path = path(home);
-        let fail = |source| ConfigError::File { verb: "write", path: path.clone(), source };
+        let fail = |source| ConfigError::File {
+            verb: "write",
+            path: path.clone(),
+            source,
+        };
         let folder = path.parent().unwrap_or(home);
         fs::create_dir_all(folder).map_err(fail)?;
         let temporary = path.with_extension(format!("yml.{}", std::process::id()));
@@ -104,7 +125,8 @@ impl LocalConfig {
             .open(&temporary)
             .map_err(fail)?;
         file.write_all(self.to_yaml().as_bytes()).map_err(fail)?;
-        file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(fail)?;
+        file.set_permissions(fs::Permissions::from_mode(0o600))
+            .map_err(fail)?;
         file.sync_all().map_err(fail)?;
         fs::rename(&temporary, &path).map_err(fail)
     }
@@ -146,19 +168,27 @@ impl LocalConfig {
     /// The default project: the first that is marked, or the only one.
     #[must_use]
     pub fn default_project(&self) -> Option<&Project> {
-        self.projects.iter().find(|project| project.is_default).or(match self.projects.as_slice() {
-            [only] => Some(only),
-            _ => None,
-        })
+        self.projects
+            .iter()
+            .find(|project| project.is_default)
+            .or(match self.projects.as_slice() {
+                [only] => Some(only),
+                _ => None,
+            })
     }
 
     /// The project that a command means: its option, the environment, else the default.
     ///
     /// # Errors
     /// [`ConfigError`] says which of the three is missing and how to set it.
-    pub fn choose(&self, option: Option<&str>, settings: &Settings) -> Result<Project, ConfigError> {
+    pub fn choose(
+        &self,
+        option: Option<&str>,
+        settings: &Settings,
+    ) -> Result<Project, ConfigError> {
         let name = option.or(settings.project.as_deref());
-        let configured = name.and_then(|name| self.projects.iter().find(|project| project.name == name));
+        let configured =
+            name.and_then(|name| self.projects.iter().find(|project| project.name == name));
         match (&settings.server_url, &settings.token, name) {
             (Some(url), Some(token), Some(name)) => {
                 return Ok(Project {
@@ -169,18 +199,26 @@ impl LocalConfig {
                 });
             }
             (Some(_), Some(_), None) => return Err(ConfigError::HalfEnvironment),
-            (Some(_), None, Some(_)) if configured.is_none() => return Err(ConfigError::HalfEnvironment),
+            (Some(_), None, Some(_)) if configured.is_none() => {
+                return Err(ConfigError::HalfEnvironment);
+            }
             _ => {}
         }
         let mut chosen = match (name, configured) {
             (Some(_), Some(project)) => project.clone(),
             (Some(name), None) => {
-                return Err(ConfigError::Unknown { name: name.to_owned(), known: self.names() });
+                return Err(ConfigError::Unknown {
+                    name: name.to_owned(),
+                    known: self.names(),
+                });
             }
             (None, _) if self.projects.is_empty() => return Err(ConfigError::Empty),
-            (None, _) => {
-                self.default_project().cloned().ok_or_else(|| ConfigError::NoDefault { known: self.names() })?
-            }
+            (None, _) => self
+                .default_project()
+                .cloned()
+                .ok_or_else(|| ConfigError::NoDefault {
+                    known: self.names(),
+                })?,
         };
         if let Some(token) = &settings.token {
             chosen.token = token.clone();
@@ -192,20 +230,25 @@ impl LocalConfig {
         if self.projects.is_empty() {
             return "none".to_owned();
         }
-        self.projects.iter().map(|project| project.name.as_str()).collect::<Vec<_>>().join(", ")
+        self.projects
+            .iter()
+            .map(|project| project.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     fn to_yaml(&self) -> String {
-        use std::fmt::Write as _;
         if self.projects.is_empty() {
             return "projects: []\n".to_owned();
         }
         let mut text = "projects:\n".to_owned();
         for project in &self.projects {
-            let is_default = if project.is_default { "default: true\n  " } else { "" };
-            // Writing to a string cannot fail.
-            drop(write!(
-                text,
+            let is_default = if project.is_default {
+                "default: true\n  "
+            } else {
+                ""
+            };
+            text.push_str(&format!(
                 "- {is_default}name: {}\n  token: {}\n  url: {}\n",
                 crate::yaml::plain(&project.name),
                 crate::yaml::plain(&project.token.0),
@@ -216,22 +259,72 @@ impl LocalConfig {
     }
 }
 
+/// Puts a server of this machine into the client's file. `wish` is the user's answer to whether its project becomes the
+/// default: silently if there is no default yet, and not at all when the file already says the same.
+///
+/// Answers with the file's path if it was changed.
+///
+/// # Errors
+/// [`ConfigError::File`].
+pub fn remember_server(
+    name: &str,
+    url: &str,
+    token: &str,
+    wish: Option<bool>,
+) -> Result<Option<PathBuf>, ConfigError> {
+    let settings = Settings::from_env(&crate::settings::ProcessVars);
+    if wish == Some(false) {
+        return Ok(None);
+    }
+    let (mut config, _) = LocalConfig::load(&settings.home)?;
+    let project = Project { name: name.to_owned(), url: url.to_owned(), token: Token(token.to_owned()), is_default: true };
+    match config.default_project() {
+        Some(current) if *current == project => return Ok(None),
+        Some(current) if wish.is_none() && current.name != name && !confirmed(name) => return Ok(None),
+        Some(current) if wish.is_none() && current.name == name && current.url != url && !confirmed(name) => {
+            return Ok(None);
+        }
+        _ => {}
+    }
+    config.put(project);
+    config.save(&settings.home)?;
+    Ok(Some(path(&settings.home)))
+}
+
+/// Asks on a terminal; without one the answer is no.
+fn confirmed(name: &str) -> bool {
+    crate::ui::Ui::standard(true)
+        .confirm(&format!("Update the default project to this server's {name}?"))
+        .unwrap_or(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn project(name: &str, is_default: bool) -> Project {
-        Project { name: name.into(), url: "http://127.0.0.1:3000".into(), token: Token("t".into()), is_default }
+        Project {
+            name: name.into(),
+            url: "http://127.0.0.1:3000".into(),
+            token: Token("t".into()),
+            is_default,
+        }
     }
 
     fn settings(pairs: &[(&str, &str)]) -> Settings {
         struct Map(Vec<(String, String)>);
         impl crate::settings::Vars for Map {
             fn get(&self, name: &str) -> Option<String> {
-                self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+                self.0
+                    .iter()
+                    .find(|(known, _)| known == name)
+                    .map(|(_, value)| value.clone())
             }
         }
-        Settings::from_env(&Map(pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()))
+        Settings::from_env(&Map(pairs
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect()))
     }
 
     #[test]
@@ -239,9 +332,15 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let mut config = LocalConfig::default();
         config.put(project("main", false));
-        config.put(Project { token: Token("yes".into()), ..project("012", true) });
+        config.put(Project {
+            token: Token("yes".into()),
+            ..project("012", true)
+        });
         config.save(home.path()).unwrap();
-        let mode = fs::metadata(path(home.path())).unwrap().permissions().mode();
+        let mode = fs::metadata(path(home.path()))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
         let (loaded, warning) = LocalConfig::load(home.path()).unwrap();
         assert_eq!(warning, None);
@@ -270,25 +369,42 @@ mod tests {
         assert_eq!(config.choose(None, &none).unwrap().name, "a");
         assert_eq!(config.choose(None, &env).unwrap().name, "b");
         assert_eq!(config.choose(Some("c"), &env).unwrap().name, "c");
-        assert!(matches!(config.choose(Some("x"), &none), Err(ConfigError::Unknown { .. })));
+        assert!(matches!(
+            config.choose(Some("x"), &none),
+            Err(ConfigError::Unknown { .. })
+        ));
     }
 
     #[test]
     fn url_and_token_of_the_environment_need_a_named_project() {
         let config = LocalConfig::default();
-        let pair = [("DSTACK_SERVER_URL", "http://x"), ("DSTACK_TOKEN", "secret")];
-        assert!(matches!(config.choose(None, &settings(&pair)), Err(ConfigError::HalfEnvironment)));
+        let pair = [
+            ("DSTACK_SERVER_URL", "http://x"),
+            ("DSTACK_TOKEN", "secret"),
+        ];
+        assert!(matches!(
+            config.choose(None, &settings(&pair)),
+            Err(ConfigError::HalfEnvironment)
+        ));
         let chosen = config.choose(Some("p"), &settings(&pair)).unwrap();
-        assert_eq!((chosen.url.as_str(), chosen.name.as_str()), ("http://x", "p"));
+        assert_eq!(
+            (chosen.url.as_str(), chosen.name.as_str()),
+            ("http://x", "p")
+        );
         assert!(!format!("{chosen:?}").contains("secret"));
-        assert!(matches!(config.choose(None, &settings(&[])), Err(ConfigError::Empty)));
+        assert!(matches!(
+            config.choose(None, &settings(&[])),
+            Err(ConfigError::Empty)
+        ));
     }
 
     #[test]
     fn the_token_of_the_environment_replaces_the_configured_one() {
         let mut config = LocalConfig::default();
         config.put(project("a", true));
-        let chosen = config.choose(None, &settings(&[("DSTACK_TOKEN", "other")])).unwrap();
+        let chosen = config
+            .choose(None, &settings(&[("DSTACK_TOKEN", "other")]))
+            .unwrap();
         assert_eq!(chosen.token, Token("other".into()));
     }
 }
