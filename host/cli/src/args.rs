@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Project(cmd::project::Args),
     /// Runs
     Ps(cmd::ps::Args),
+    /// One run
+    Run(cmd::run::Args),
     /// Start a server
     Server(cmd::server::Args),
     /// Stop a run
@@ -57,6 +59,7 @@ impl Command {
             Self::Offer(args) => cmd::offer::run(args, cx),
             Self::Project(args) => cmd::project::run(args, cx),
             Self::Ps(args) => cmd::ps::run(&args, cx),
+            Self::Run(args) => cmd::run::run(&args, cx),
             Self::Server(args) => cx.local.server(&args).map_err(CliError::Message),
             Self::Stop(args) => cmd::stop::run(&args, cx),
         }

@@ -51,9 +51,14 @@ impl Client {
     }
 
     /// `POST` with a JSON body.
-    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, CliError> {
-        let body = serde_json::to_vec(body)
-            .map_err(|error| CliError::message(format!("the request for {path} cannot be written: {error}")))?;
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, CliError> {
+        let body = serde_json::to_vec(body).map_err(|error| {
+            CliError::message(format!("the request for {path} cannot be written: {error}"))
+        })?;
         self.send(path, Some(("application/json", &body)))
     }
 
@@ -63,7 +68,12 @@ impl Client {
     }
 
     /// `POST` of one file as `multipart/form-data` under the field `file`.
-    pub(crate) fn upload<T: DeserializeOwned>(&self, path: &str, name: &str, content: &[u8]) -> Result<T, CliError> {
+    pub(crate) fn upload<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        content: &[u8],
+    ) -> Result<T, CliError> {
         let boundary = format!("dstack-{}", uuid::Uuid::new_v4().simple());
         let mut body = format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\nContent-Type: application/octet-stream\r\n\r\n"
@@ -71,13 +81,23 @@ impl Client {
         .into_bytes();
         body.extend_from_slice(content);
         body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
-        self.send(path, Some((&format!("multipart/form-data; boundary={boundary}"), &body)))
+        self.send(
+            path,
+            Some((&format!("multipart/form-data; boundary={boundary}"), &body)),
+        )
     }
 
-    fn send<T: DeserializeOwned>(&self, path: &str, body: Option<(&str, &[u8])>) -> Result<T, CliError> {
+    fn send<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Option<(&str, &[u8])>,
+    ) -> Result<T, CliError> {
         let url = format!("{}{path}", self.url);
-        let mut request =
-            self.agent.post(&url).header("X-API-VERSION", &self.api_version).header("X-Dstack-Client", VERSION);
+        let mut request = self
+            .agent
+            .post(&url)
+            .header("X-API-VERSION", &self.api_version)
+            .header("X-Dstack-Client", VERSION);
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {}", token.0));
         }
@@ -85,9 +105,15 @@ impl Client {
             Some((kind, bytes)) => request.header("Content-Type", kind).send(bytes),
             None => request.send_empty(),
         };
-        let mut answer = answer
-            .map_err(|error| CliError::Unreachable { url: self.url.clone(), reason: error.to_string() })?;
-        if let Some(version) = answer.headers().get("x-dstack-host-version").and_then(|value| value.to_str().ok()) {
+        let mut answer = answer.map_err(|error| CliError::Unreachable {
+            url: self.url.clone(),
+            reason: error.to_string(),
+        })?;
+        if let Some(version) = answer
+            .headers()
+            .get("x-dstack-host-version")
+            .and_then(|value| value.to_str().ok())
+        {
             *self.host_version.borrow_mut() = Some(version.to_owned());
         }
         let status = answer.status().as_u16();
@@ -96,12 +122,18 @@ impl Client {
             .with_config()
             .limit(MAX_ANSWER)
             .read_to_vec()
-            .map_err(|error| CliError::Unreadable { url: url.clone(), reason: error.to_string() })?;
+            .map_err(|error| CliError::Unreadable {
+                url: url.clone(),
+                reason: error.to_string(),
+            })?;
         if status != 200 {
             return Err(refusal(status, url, &bytes));
         }
         let text: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
-        serde_json::from_slice(text).map_err(|error| CliError::Unreadable { url, reason: error.to_string() })
+        serde_json::from_slice(text).map_err(|error| CliError::Unreadable {
+            url,
+            reason: error.to_string(),
+        })
     }
 }
 
@@ -117,7 +149,13 @@ fn refusal(status: u16, url: String, body: &[u8]) -> CliError {
                 .iter()
                 .map(|one| {
                     let place = one["loc"].as_array().map(|loc| {
-                        loc.iter().map(|part| part.as_str().map_or_else(|| part.to_string(), str::to_owned)).collect::<Vec<_>>().join(".")
+                        loc.iter()
+                            .map(|part| {
+                                part.as_str()
+                                    .map_or_else(|| part.to_string(), str::to_owned)
+                            })
+                            .collect::<Vec<_>>()
+                            .join(".")
                     });
                     let text = words(one).unwrap_or_else(|| one.to_string());
                     match place {
@@ -126,18 +164,31 @@ fn refusal(status: u16, url: String, body: &[u8]) -> CliError {
                     }
                 })
                 .collect();
-            let code = all.first().and_then(|one| one["code"].as_str()).map(str::to_owned);
-            CliError::Refused { message: lines.join("\n"), code }
+            let code = all
+                .first()
+                .and_then(|one| one["code"].as_str())
+                .map(str::to_owned);
+            CliError::Refused {
+                message: lines.join("\n"),
+                code,
+            }
         }
         401 | 403 => {
             let text = words(detail).or_else(|| detail.as_str().map(str::to_owned));
-            CliError::Denied { url, detail: text.map(|text| format!(": {text}")).unwrap_or_default() }
+            CliError::Denied {
+                url,
+                detail: text.map(|text| format!(": {text}")).unwrap_or_default(),
+            }
         }
         _ => {
             let text = words(detail)
                 .or_else(|| detail.as_str().map(str::to_owned))
                 .unwrap_or_else(|| String::from_utf8_lossy(body).chars().take(300).collect());
-            CliError::Status { status, url, body: text }
+            CliError::Status {
+                status,
+                url,
+                body: text,
+            }
         }
     }
 }
@@ -153,12 +204,23 @@ mod tests {
         let error = refusal(400, url(), body);
         assert!(error.is_not_found());
         assert_eq!(error.to_string(), "Run not found");
-        let error = refusal(422, url(), br#"{"detail":[{"loc":["body","limit"],"msg":"too big"}]}"#);
+        let error = refusal(
+            422,
+            url(),
+            br#"{"detail":[{"loc":["body","limit"],"msg":"too big"}]}"#,
+        );
         assert_eq!(error.to_string(), "body.limit: too big");
         let error = refusal(403, url(), br#"{"detail":{"msg":"Access denied"}}"#);
-        assert!(error.to_string().starts_with("Access to http://x/api/y is denied"));
+        assert!(
+            error
+                .to_string()
+                .starts_with("Access to http://x/api/y is denied")
+        );
         let error = refusal(404, url(), br#"{"detail":"Not Found"}"#);
-        assert_eq!(error.to_string(), "Status code 404 when requesting http://x/api/y: Not Found");
+        assert_eq!(
+            error.to_string(),
+            "Status code 404 when requesting http://x/api/y: Not Found"
+        );
         assert!(refusal(500, url(), b"boom").to_string().contains("boom"));
     }
 }

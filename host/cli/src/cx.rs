@@ -1,17 +1,26 @@
 //! What a command is given: the terminal, the server, the project, the home folder.
 
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use crate::Local;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::local_config::{LocalConfig, Project};
-use crate::settings::Settings;
+use crate::settings::{Settings, Vars};
 use crate::ui::Ui;
-use crate::Local;
 
 /// Made once for each command.
 pub(crate) struct Cx<'a> {
     pub(crate) settings: Settings,
     pub(crate) ui: Ui,
     pub(crate) local: &'a dyn Local,
+    /// The environment, for variables that a configuration takes from it.
+    pub(crate) vars: &'a dyn Vars,
+    /// The folder the command was started in.
+    pub(crate) folder: PathBuf,
+    pub(crate) clock: fn() -> Timestamp,
 }
 
 /// The project that a command works in, with its server.
@@ -21,19 +30,16 @@ pub(crate) struct Here {
     pub(crate) client: Client,
 }
 
-impl<'a> Cx<'a> {
-    /// The terminal of this process.
-    pub(crate) fn new(settings: Settings, local: &'a dyn Local) -> Self {
-        let ui = Ui::standard(settings.is_plain);
-        Self { settings, ui, local }
+impl Cx<'_> {
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
     }
 
     /// The client's file; what is wrong with it is said once.
     pub(crate) fn local_config(&mut self) -> Result<LocalConfig, CliError> {
         let (config, warning) = LocalConfig::load(&self.settings.home)?;
         if let Some(warning) = warning {
-            let text = self.ui.paint(crate::ui::Tone::Warn, &warning);
-            self.ui.note(text)?;
+            self.ui.warn(&warning)?;
         }
         Ok(config)
     }
@@ -41,8 +47,23 @@ impl<'a> Cx<'a> {
     /// The project of `--project`, the environment or the file.
     pub(crate) fn here(&mut self, option: Option<&str>) -> Result<Here, CliError> {
         let project = self.local_config()?.choose(option, &self.settings)?;
-        let client = Client::new(&project.url, Some(project.token.clone()), &self.settings.api_version);
+        let client = Client::new(
+            &project.url,
+            Some(project.token.clone()),
+            &self.settings.api_version,
+        );
         Ok(Here { project, client })
+    }
+
+    /// A path of a person: `~` is the home folder, a relative one starts at `base`.
+    pub(crate) fn expand(&self, path: &str, base: &Path) -> PathBuf {
+        match path.strip_prefix('~') {
+            Some("") => self.settings.home.clone(),
+            Some(rest) if rest.starts_with('/') => {
+                self.settings.home.join(rest.trim_start_matches('/'))
+            }
+            _ => base.join(path),
+        }
     }
 }
 

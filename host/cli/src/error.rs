@@ -8,7 +8,9 @@ use crate::local_config::ConfigError;
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The server is not there.
-    #[error("cannot reach the server at {url}: {reason}\nIs it running? Start one with `dstack server`, or check the address with `dstack project list`.")]
+    #[error(
+        "cannot reach the server at {url}: {reason}\nIs it running? Start one with `dstack server`, or check the address with `dstack project list`."
+    )]
     Unreachable {
         /// The address that was tried.
         url: String,
@@ -42,7 +44,9 @@ pub enum CliError {
         body: String,
     },
     /// The answer cannot be read.
-    #[error("the server at {url} answered something that this client cannot read: {reason}\nIs it a dstack server of a compatible version?")]
+    #[error(
+        "the server at {url} answered something that this client cannot read: {reason}\nIs it a dstack server of a compatible version?"
+    )]
     Unreadable {
         /// The address that was asked.
         url: String,
@@ -50,7 +54,9 @@ pub enum CliError {
         reason: String,
     },
     /// Our own keys cannot be sent to another server.
-    #[error("{fields}: only this implementation's server knows these fields, and {url} is another one; remove them")]
+    #[error(
+        "{fields}: only this implementation's server knows these fields, and {url} is another one; remove them"
+    )]
     ForeignServer {
         /// The fields, joined by commas.
         fields: String,
@@ -73,6 +79,9 @@ pub enum CliError {
     /// Anything that needs only words.
     #[error("{0}")]
     Message(String),
+    /// The options do not fit together, or not to the file.
+    #[error("error: {0}")]
+    Usage(String),
     /// The output was closed, or the terminal failed.
     #[error("cannot write to the terminal: {0}")]
     Output(std::io::Error),
@@ -85,6 +94,18 @@ impl CliError {
     /// A message made of words only.
     pub(crate) fn message(text: impl Into<String>) -> Self {
         Self::Message(text.into())
+    }
+
+    /// Whether asking again may help: the server, or what stands before it, is away for the moment.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::Status {
+                    status: 502..=504,
+                    ..
+                }
+        )
     }
 
     /// Whether the server said that the named thing does not exist.

@@ -23,6 +23,7 @@ mod view;
 mod yaml;
 
 pub use args::command;
-pub use error::CliError;
 pub use cmd::server::{Args as ServerArgs, LogLevel};
-pub use run::{ClientOnly, Local, main, version};
+pub use error::CliError;
+pub use run::{ClientOnly, Local, Surroundings, main, run_in, version};
+pub use ui::Terminal;

@@ -1,16 +1,17 @@
 //! From arguments to an exit code.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::FromArgMatches;
+use jiff::Timestamp;
 
-use crate::args::{Cli, command};
 use crate::ServerArgs;
+use crate::args::{Cli, command};
 use crate::cx::Cx;
 use crate::error::CliError;
-use crate::settings::{COMPATIBLE_VERSION, ProcessVars, Settings, VERSION};
-use crate::ui::Tone;
+use crate::settings::{COMPATIBLE_VERSION, ProcessVars, Settings, VERSION, Vars};
+use crate::ui::{Terminal, Tone, Ui};
 
 /// What only a build with the server in it can do; the binary hands it in.
 pub trait Local {
@@ -59,25 +60,72 @@ pub fn version() -> String {
     format!("{VERSION} (compatible with {COMPATIBLE_VERSION})")
 }
 
-/// Runs one command; 0 if it did what it was asked.
+/// What a command sees of the world; a test gives its own.
+pub struct Surroundings<'a> {
+    /// The environment.
+    pub vars: &'a dyn Vars,
+    /// The folder the command is started in.
+    pub folder: PathBuf,
+    /// Input and output.
+    pub terminal: Terminal,
+    /// What needs the server in the same binary.
+    pub local: &'a dyn Local,
+    /// What time it is, for `5 mins ago`.
+    pub clock: fn() -> Timestamp,
+}
+
+impl std::fmt::Debug for Surroundings<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs one command of this process; 0 if it did what it was asked.
 ///
 /// Usage errors end with 2, as usual for command lines; every other error with 1.
 pub fn main(args: impl IntoIterator<Item = OsString>, local: &dyn Local) -> u8 {
-    let settings = Settings::from_env(&ProcessVars);
-    let mut cx = Cx::new(settings, local);
-    let matches = match command().try_get_matches_from(args) {
-        Ok(matches) => matches,
-        Err(error) => {
-            // Help goes to standard output, complaints to standard error; a closed pipe is nobody's fault.
-            drop(error.print());
-            return if error.use_stderr() { 2 } else { 0 };
-        }
+    run_in(
+        args,
+        Surroundings {
+            vars: &ProcessVars,
+            folder: std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")),
+            terminal: Terminal::standard(),
+            local,
+            clock: Timestamp::now,
+        },
+    )
+}
+
+/// Runs one command in the given surroundings.
+pub fn run_in(args: impl IntoIterator<Item = OsString>, around: Surroundings<'_>) -> u8 {
+    let settings = Settings::from_env(around.vars);
+    let ui = Ui::new(around.terminal, settings.is_plain);
+    let Surroundings {
+        vars,
+        folder,
+        local,
+        clock,
+        ..
+    } = around;
+    let mut cx = Cx {
+        settings,
+        ui,
+        local,
+        vars,
+        folder,
+        clock,
     };
-    let cli = match Cli::from_arg_matches(&matches) {
+    let parsed = command()
+        .try_get_matches_from(args)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            drop(error.print());
-            return 2;
+            // A closed pipe is nobody's fault.
+            drop(cx.ui.usage(&error));
+            return if error.use_stderr() { 2 } else { 0 };
         }
     };
     match cli.command.run(&mut cx) {
@@ -85,9 +133,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>, local: &dyn Local) -> u8 {
         Err(CliError::Quiet) => 1,
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => 1,
         Err(error) => {
-            let text = cx.ui.paint(Tone::Bad, &error.to_string());
+            let text = cx.ui.paint_note(Tone::Bad, &error.to_string());
             drop(cx.ui.note(text));
-            1
+            if matches!(error, CliError::Usage(_)) {
+                2
+            } else {
+                1
+            }
         }
     }
 }

@@ -13,7 +13,10 @@ pub trait Vars {
 pub struct ProcessVars;
 
 impl Vars for ProcessVars {
-    #[expect(clippy::disallowed_methods, reason = "the one place of the client that reads the environment")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place of the client that reads the environment"
+    )]
     fn get(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
     }
@@ -34,6 +37,8 @@ pub struct Settings {
     pub api_version: String,
     /// `DSTACK_PROFILE`: the profile of `apply` without `--profile`.
     pub profile: Option<String>,
+    /// `DSTACK_NO_PROFILE` says yes: no profile, not even the default one.
+    pub no_profile: bool,
     /// `NO_COLOR` is set and not empty, or `TERM` is `dumb`.
     pub is_plain: bool,
 }
@@ -56,15 +61,22 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 impl Settings {
     /// Reads all variables.
     #[must_use]
-    pub fn from_env(vars: &impl Vars) -> Self {
+    pub fn from_env(vars: &dyn Vars) -> Self {
         let set = |name: &str| vars.get(name).filter(|value| !value.is_empty());
         Self {
             home: PathBuf::from(set("HOME").unwrap_or_else(|| ".".to_owned())),
             project: set("DSTACK_PROJECT"),
             server_url: set("DSTACK_SERVER_URL"),
             token: set("DSTACK_TOKEN").map(Token),
-            api_version: set("DSTACK_CLIENT_API_VERSION").unwrap_or_else(|| COMPATIBLE_VERSION.to_owned()),
+            api_version: set("DSTACK_CLIENT_API_VERSION")
+                .unwrap_or_else(|| COMPATIBLE_VERSION.to_owned()),
             profile: set("DSTACK_PROFILE"),
+            no_profile: set("DSTACK_NO_PROFILE").is_some_and(|value| {
+                matches!(
+                    value.to_lowercase().as_str(),
+                    "1" | "true" | "yes" | "on" | "t" | "y"
+                )
+            }),
             is_plain: set("NO_COLOR").is_some() || set("TERM").as_deref() == Some("dumb"),
         }
     }

@@ -9,7 +9,9 @@ use crate::ui::Tone;
 
 /// Plugins with their state
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  dstack backend list            state of every plugin of the server\n  dstack backend inspect FILE    what a .so says of itself; nothing of it runs\n  dstack backend lock FOLDER     trust what is in a folder")]
+#[command(
+    after_help = "Examples:\n  dstack backend list            state of every plugin of the server\n  dstack backend inspect FILE    what a .so says of itself; nothing of it runs\n  dstack backend lock FOLDER     trust what is in a folder"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -46,11 +48,23 @@ enum Command {
 
 pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     match args.command {
-        Command::List { project, verbose, json } => list(&project, verbose, json, cx),
+        Command::List {
+            project,
+            verbose,
+            json,
+        } => list(&project, verbose, json, cx),
         Command::Inspect { file, json } => inspect(&file, json, cx),
         Command::Lock { folder } => {
             let locked = cx.local.lock(&folder).map_err(CliError::Message)?;
-            cx.ui.line(format!("{}: {}", folder.display(), if locked.is_empty() { "no plugins".to_owned() } else { locked.join(", ") }))
+            cx.ui.line(format!(
+                "{}: {}",
+                folder.display(),
+                if locked.is_empty() {
+                    "no plugins".to_owned()
+                } else {
+                    locked.join(", ")
+                }
+            ))
         }
     }
 }
@@ -67,9 +81,11 @@ fn inspect(file: &std::path::Path, json: bool, cx: &mut Cx<'_>) -> Result<(), Cl
         .map(|(key, value)| {
             let text = match value {
                 serde_json::Value::String(text) => text.clone(),
-                serde_json::Value::Array(items) => {
-                    items.iter().map(|item| item.as_str().unwrap_or_default()).collect::<Vec<_>>().join(" ")
-                }
+                serde_json::Value::Array(items) => items
+                    .iter()
+                    .map(|item| item.as_str().unwrap_or_default())
+                    .collect::<Vec<_>>()
+                    .join(" "),
                 other => other.to_string(),
             };
             vec![key.clone(), text]
@@ -79,7 +95,12 @@ fn inspect(file: &std::path::Path, json: bool, cx: &mut Cx<'_>) -> Result<(), Cl
     cx.ui.line(table)
 }
 
-fn list(project: &ProjectOption, is_verbose: bool, json: bool, cx: &mut Cx<'_>) -> Result<(), CliError> {
+fn list(
+    project: &ProjectOption,
+    is_verbose: bool,
+    json: bool,
+    cx: &mut Cx<'_>,
+) -> Result<(), CliError> {
     let here = cx.here(project.project.as_deref())?;
     let answer: ListPluginsResponse = here.client.ask("/api/x/plugins/list")?;
     if json {
@@ -89,7 +110,11 @@ fn list(project: &ProjectOption, is_verbose: bool, json: bool, cx: &mut Cx<'_>) 
         .plugins
         .iter()
         .map(|plugin| {
-            let tone = if plugin.reason.is_some() { Tone::Bad } else { Tone::Good };
+            let tone = if plugin.reason.is_some() {
+                Tone::Bad
+            } else {
+                Tone::Good
+            };
             let mut row = vec![
                 plugin.name.clone(),
                 plugin.version.clone().unwrap_or_default(),
@@ -105,7 +130,14 @@ fn list(project: &ProjectOption, is_verbose: bool, json: bool, cx: &mut Cx<'_>) 
             row
         })
         .collect();
-    let mut head = vec!["NAME", "VERSION", "ISOLATION", "STATE", "CAPABILITIES", "ERROR"];
+    let mut head = vec![
+        "NAME",
+        "VERSION",
+        "ISOLATION",
+        "STATE",
+        "CAPABILITIES",
+        "ERROR",
+    ];
     if is_verbose {
         head.extend(["HASH", "PATH"]);
     }

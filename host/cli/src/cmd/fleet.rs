@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use dstack_api::fleets::{
-    DeleteFleetInstancesRequest, DeleteFleetsRequest, Fleet, GetFleetRequest, ListProjectFleetsRequest,
+    DeleteFleetInstancesRequest, DeleteFleetsRequest, Fleet, GetFleetRequest,
+    ListProjectFleetsRequest,
 };
-use jiff::Timestamp;
 
 use crate::cx::{Cx, Here, ProjectOption};
 use crate::error::CliError;
@@ -25,7 +25,10 @@ enum Command {
     #[command(alias = "ls")]
     List(ListArgs),
     /// Delete a fleet, or some of its instances
-    #[command(visible_alias = "destroy", after_help = "Examples:\n  dstack fleet delete NAME\n  dstack fleet delete NAME -i 0 -i 2 -y")]
+    #[command(
+        visible_alias = "destroy",
+        after_help = "Examples:\n  dstack fleet delete NAME\n  dstack fleet delete NAME -i 0 -i 2 -y"
+    )]
     Delete(DeleteArgs),
     /// One fleet
     Get(GetArgs),
@@ -81,11 +84,17 @@ pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
         Command::Delete(args) => delete(&args, cx),
         Command::Get(args) => {
             let here = cx.here(args.project.project.as_deref())?;
-            let fleet = get(&here, GetFleetRequest { name: args.name, id: args.id })?;
+            let fleet = get(
+                &here,
+                GetFleetRequest {
+                    name: args.name,
+                    id: args.id,
+                },
+            )?;
             if args.json {
                 return cx.ui.json(&fleet);
             }
-            let table = view::fleets::table(&cx.ui, &[fleet], true, Timestamp::now());
+            let table = view::fleets::table(&cx.ui, &[fleet], true, cx.now());
             cx.ui.line(table)
         }
     }
@@ -94,12 +103,16 @@ pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
 fn list(args: &ListArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let here = cx.here(args.project.project.as_deref())?;
     loop {
-        let ask = ListProjectFleetsRequest { include_imported: true };
+        let ask = ListProjectFleetsRequest {
+            include_imported: true,
+        };
         let fleets: Vec<Fleet> = here.client.post(&here.path("fleets/list"), &ask)?;
         if args.json {
-            return cx.ui.json(&serde_json::json!({ "project": here.project.name, "fleets": fleets }));
+            return cx
+                .ui
+                .json(&serde_json::json!({ "project": here.project.name, "fleets": fleets }));
         }
-        let table = view::fleets::table(&cx.ui, &fleets, args.verbose, Timestamp::now());
+        let table = view::fleets::table(&cx.ui, &fleets, args.verbose, cx.now());
         if !args.watch || !cx.ui.is_terminal() {
             return cx.ui.line(table);
         }
@@ -109,36 +122,68 @@ fn list(args: &ListArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
 }
 
 fn get(here: &Here, ask: GetFleetRequest) -> Result<Fleet, CliError> {
-    let name = ask.name.clone().unwrap_or_else(|| ask.id.map(|id| id.to_string()).unwrap_or_default());
-    here.client.post(&here.path("fleets/get"), &ask).map_err(|error| {
-        if error.is_not_found() { CliError::message(format!("Fleet {name} does not exist")) } else { error }
-    })
+    let name = ask
+        .name
+        .clone()
+        .unwrap_or_else(|| ask.id.map(|id| id.to_string()).unwrap_or_default());
+    here.client
+        .post(&here.path("fleets/get"), &ask)
+        .map_err(|error| {
+            if error.is_not_found() {
+                CliError::message(format!("Fleet {name} does not exist"))
+            } else {
+                error
+            }
+        })
 }
 
 fn delete(args: &DeleteArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let here = cx.here(args.project.project.as_deref())?;
-    let ask = GetFleetRequest { name: Some(args.name.clone()), id: None };
+    let ask = GetFleetRequest {
+        name: Some(args.name.clone()),
+        id: None,
+    };
     get(&here, ask.clone())?;
     let what = if args.instance.is_empty() {
         format!("fleet {}", args.name)
     } else {
-        let list = args.instance.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let list = args
+            .instance
+            .iter()
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
         format!("instances {list} of fleet {}", args.name)
     };
     if !args.yes && !cx.ui.confirm(&format!("Delete the {what}?"))? {
         return cx.ui.line("Exiting...");
     }
     if args.instance.is_empty() {
-        here.client.post::<()>(&here.path("fleets/delete"), &DeleteFleetsRequest { names: vec![args.name.clone()] })?;
+        here.client.post::<()>(
+            &here.path("fleets/delete"),
+            &DeleteFleetsRequest {
+                names: vec![args.name.clone()],
+            },
+        )?;
         wait_gone(&here, &ask)?;
         return cx.ui.line(format!("Fleet {} deleted", args.name));
     }
-    let order = DeleteFleetInstancesRequest { name: args.name.clone(), instance_nums: args.instance.clone() };
-    here.client.post::<()>(&here.path("fleets/delete_instances"), &order)?;
+    let order = DeleteFleetInstancesRequest {
+        name: args.name.clone(),
+        instance_nums: args.instance.clone(),
+    };
+    here.client
+        .post::<()>(&here.path("fleets/delete_instances"), &order)?;
     loop {
         let left = get(&here, ask.clone())?;
-        if !left.instances.iter().any(|instance| args.instance.contains(&instance.instance_num)) {
-            return cx.ui.line(format!("Instances of fleet {} deleted", args.name));
+        if !left
+            .instances
+            .iter()
+            .any(|instance| args.instance.contains(&instance.instance_num))
+        {
+            return cx
+                .ui
+                .line(format!("Instances of fleet {} deleted", args.name));
         }
         std::thread::sleep(Duration::from_millis(250));
     }

@@ -20,7 +20,9 @@ const LIVELY: u32 = 120;
 
 /// The log of a run
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  dstack logs NAME\n  dstack logs -f NAME                 goes on until the run ends\n  dstack logs NAME --since 10m\n  dstack logs -d NAME                 what the runner says, to find out why a run failed")]
+#[command(
+    after_help = "Examples:\n  dstack logs NAME\n  dstack logs -f NAME                 goes on until the run ends\n  dstack logs NAME --since 10m\n  dstack logs -d NAME                 what the runner says, to find out why a run failed"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     project: ProjectOption,
@@ -50,8 +52,15 @@ pub(crate) fn run(args: &Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
         .jobs
         .iter()
         .find(|job| job.job_spec.replica_num == args.replica && job.job_spec.job_num == args.job)
-        .ok_or_else(|| CliError::message(format!("run {} has no replica {} job {}", args.run_name, args.replica, args.job)))?;
-    let Some(last) = job.job_submissions.last() else { return Ok(()) };
+        .ok_or_else(|| {
+            CliError::message(format!(
+                "run {} has no replica {} job {}",
+                args.run_name, args.replica, args.job
+            ))
+        })?;
+    let Some(last) = job.job_submissions.last() else {
+        return Ok(());
+    };
     let mut reader = LogReader::new(&args.run_name, last.id, args.diagnose, args.since);
     reader.drain(&here, cx)?;
     if !args.follow {
@@ -64,19 +73,31 @@ pub(crate) fn run(args: &Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
         // The status is read before the log, so that the last lines are behind the last status.
         let run = get_run(&here, &args.run_name)?;
         ended = submission(&run, last.id).is_none_or(|job| job.status.is_finished());
-        quiet = if reader.drain(&here, cx)? { 0 } else { quiet + 1 };
+        quiet = if reader.drain(&here, cx)? {
+            0
+        } else {
+            quiet + 1
+        };
     }
     Ok(())
 }
 
 pub(crate) fn get_run(here: &Here, name: &str) -> Result<Run, CliError> {
-    let ask = GetRunRequest { run_name: Some(name.to_owned()), id: None };
-    here.client.post(&here.path("runs/get"), &ask).map_err(|error| not_found(error, name))
+    let ask = GetRunRequest {
+        run_name: Some(name.to_owned()),
+        id: None,
+    };
+    here.client
+        .post(&here.path("runs/get"), &ask)
+        .map_err(|error| not_found(error, name))
 }
 
 /// The submission with this id, if the answer still has it.
 pub(crate) fn submission(run: &Run, id: Uuid) -> Option<&JobSubmission> {
-    run.jobs.iter().flat_map(|job| &job.job_submissions).find(|job| job.id == id)
+    run.jobs
+        .iter()
+        .flat_map(|job| &job.job_submissions)
+        .find(|job| job.id == id)
 }
 
 /// Reads one submission's log from where it stopped.
@@ -87,14 +108,27 @@ pub(crate) struct LogReader {
     diagnose: bool,
     since: Option<Timestamp>,
     token: Option<String>,
-    /// Lines read so far. The token of an ascending read is the number of the next line, so without a start
-    /// time this is where to go on, at the same cost at any depth.
-    lines: u64,
 }
 
 impl LogReader {
-    pub(crate) fn new(run_name: &str, submission: Uuid, diagnose: bool, since: Option<Timestamp>) -> Self {
-        Self { run_name: run_name.to_owned(), submission, diagnose, since, token: None, lines: 0 }
+    pub(crate) fn new(
+        run_name: &str,
+        submission: Uuid,
+        diagnose: bool,
+        since: Option<Timestamp>,
+    ) -> Self {
+        Self {
+            run_name: run_name.to_owned(),
+            submission,
+            diagnose,
+            since,
+            token: None,
+        }
+    }
+
+    /// Which try it reads.
+    pub(crate) fn submission(&self) -> Uuid {
+        self.submission
     }
 
     /// Prints everything that is there by now; true if there was something.
@@ -114,28 +148,30 @@ impl LogReader {
                     diagnose: self.diagnose,
                 },
             )?;
+            let mut text = Vec::new();
             for event in &page.logs {
-                let bytes = event
-                    .bytes()
-                    .map_err(|error| CliError::message(format!("the server sent a log line that is not base64: {error}")))?;
-                cx.ui.raw(&bytes)?;
+                let bytes = event.bytes().map_err(|error| {
+                    CliError::message(format!(
+                        "the server sent a log line that is not base64: {error}"
+                    ))
+                })?;
+                text.extend_from_slice(&bytes);
+            }
+            if !text.is_empty() {
+                cx.ui.raw(&text)?;
                 any = true;
             }
-            self.lines += u64::try_from(page.logs.len()).unwrap_or(0);
-            if let Some(token) = page.next_token {
-                self.token = Some(token);
-                continue;
-            }
-            match (self.since, page.logs.last()) {
-                (None, _) if self.lines > 0 => self.token = Some(self.lines.to_string()),
-                // Times of one log never repeat, so the next poll begins behind the last one.
-                (Some(_), Some(last)) => {
-                    self.since = Some(last.timestamp);
-                    self.token = None;
+            match page.next_token {
+                Some(token) => self.token = Some(token),
+                None => {
+                    if let Some(last) = page.logs.last() {
+                        // Times of one log never repeat, so the next poll begins behind the last one.
+                        self.since = Some(last.timestamp);
+                        self.token = None;
+                    }
+                    return Ok(any);
                 }
-                _ => {}
             }
-            return Ok(any);
         }
     }
 }
@@ -146,7 +182,9 @@ pub(crate) fn since(text: &str) -> Result<Timestamp, String> {
         return Ok(time);
     }
     let unit = text.chars().last().unwrap_or(' ');
-    let count: Option<i64> = text.strip_suffix(unit).and_then(|number| number.trim().parse().ok());
+    let count: Option<i64> = text
+        .strip_suffix(unit)
+        .and_then(|number| number.trim().parse().ok());
     let seconds = match (count, unit) {
         (Some(count), 's') => Some(count),
         (Some(count), 'm') => count.checked_mul(60),
@@ -157,8 +195,15 @@ pub(crate) fn since(text: &str) -> Result<Timestamp, String> {
     };
     seconds
         .filter(|seconds| *seconds >= 0)
-        .and_then(|seconds| Timestamp::now().checked_sub(SignedDuration::from_secs(seconds)).ok())
-        .ok_or_else(|| "give a duration such as 30s, 10m, 2h, 1d or a time such as 2026-01-31T12:00:00Z".to_owned())
+        .and_then(|seconds| {
+            Timestamp::now()
+                .checked_sub(SignedDuration::from_secs(seconds))
+                .ok()
+        })
+        .ok_or_else(|| {
+            "give a duration such as 30s, 10m, 2h, 1d or a time such as 2026-01-31T12:00:00Z"
+                .to_owned()
+        })
 }
 
 #[cfg(test)]
@@ -170,8 +215,19 @@ mod tests {
         let now = Timestamp::now().as_second();
         let before = since("10m").unwrap().as_second();
         assert!((now - 600 - before).abs() <= 1);
-        assert_eq!(since("2026-01-31T12:00:00Z").unwrap().to_string(), "2026-01-31T12:00:00Z");
-        for bad in ["", "10", "m", "-5m", "10y", "yesterday", "99999999999999999w"] {
+        assert_eq!(
+            since("2026-01-31T12:00:00Z").unwrap().to_string(),
+            "2026-01-31T12:00:00Z"
+        );
+        for bad in [
+            "",
+            "10",
+            "m",
+            "-5m",
+            "10y",
+            "yesterday",
+            "99999999999999999w",
+        ] {
             assert!(since(bad).is_err(), "{bad}");
         }
     }

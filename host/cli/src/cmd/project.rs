@@ -21,7 +21,9 @@ enum Command {
     #[command(alias = "ls")]
     List(ListArgs),
     /// Add a project, or change its address and token
-    #[command(after_help = "Example:\n  dstack project add --name main --url http://127.0.0.1:3000 --token TOKEN")]
+    #[command(
+        after_help = "Example:\n  dstack project add --name main --url http://127.0.0.1:3000 --token TOKEN"
+    )]
     Add(AddArgs),
     /// Take a project out of the configuration; the server keeps it
     #[command(visible_alias = "destroy")]
@@ -89,7 +91,9 @@ pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
 }
 
 fn unknown(name: &str) -> CliError {
-    CliError::message(format!("project {name} is not configured; `dstack project list` shows what is"))
+    CliError::message(format!(
+        "project {name} is not configured; `dstack project list` shows what is"
+    ))
 }
 
 fn list(args: &ListArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
@@ -99,26 +103,39 @@ fn list(args: &ListArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let mut json = Vec::new();
     for project in &config.projects {
         let is_default = default.as_ref() == Some(&project.name);
-        let user = args.verbose.then(|| user_of(project, cx).unwrap_or_else(|error| format!("({error})")));
+        let user = args
+            .verbose
+            .then(|| user_of(project, cx).unwrap_or_else(|error| format!("({error})")));
         json.push(serde_json::json!({
             "name": project.name, "url": project.url, "default": is_default, "user": user,
         }));
         let mut row = vec![project.name.clone(), project.url.clone()];
         row.extend(user);
-        row.push(if is_default { "✓".to_owned() } else { String::new() });
+        row.push(if is_default {
+            "✓".to_owned()
+        } else {
+            String::new()
+        });
         rows.push(row);
     }
     if args.json {
         return cx.ui.json(&json);
     }
-    let head: &[&str] =
-        if args.verbose { &["PROJECT", "URL", "USER", "DEFAULT"] } else { &["PROJECT", "URL", "DEFAULT"] };
+    let head: &[&str] = if args.verbose {
+        &["PROJECT", "URL", "USER", "DEFAULT"]
+    } else {
+        &["PROJECT", "URL", "DEFAULT"]
+    };
     let table = cx.ui.table(head, &rows);
     cx.ui.line(table)
 }
 
 fn user_of(project: &Project, cx: &Cx<'_>) -> Result<String, CliError> {
-    let client = Client::new(&project.url, Some(project.token.clone()), &cx.settings.api_version);
+    let client = Client::new(
+        &project.url,
+        Some(project.token.clone()),
+        &cx.settings.api_version,
+    );
     let user: dstack_api::users::User = client.ask("/api/users/get_my_user")?;
     Ok(user.username)
 }
@@ -135,19 +152,38 @@ fn add(args: AddArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
         Some(current) if current == args.name => true,
         Some(_) if args.yes => true,
         Some(_) if args.no || !cx.ui.is_terminal() => false,
-        Some(_) => cx.ui.confirm(&format!("Set {} as your default project?", args.name))?,
+        Some(_) => cx
+            .ui
+            .confirm(&format!("Set {} as your default project?", args.name))?,
     };
-    config.put(Project { name: args.name, url: args.url.trim_end_matches('/').to_owned(), token, is_default });
+    config.put(Project {
+        name: args.name,
+        url: args.url.trim_end_matches('/').to_owned(),
+        token,
+        is_default,
+    });
     config.save(&cx.settings.home)?;
-    cx.ui.line(format!("Configuration updated at {}", crate::local_config::path(&cx.settings.home).display()))
+    cx.ui.line(format!(
+        "Configuration updated at {}",
+        crate::local_config::path(&cx.settings.home).display()
+    ))
 }
 
 fn delete(args: &DeleteArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let mut config = cx.local_config()?;
-    if !config.projects.iter().any(|project| project.name == args.name) {
+    if !config
+        .projects
+        .iter()
+        .any(|project| project.name == args.name)
+    {
         return Err(unknown(&args.name));
     }
-    if !args.yes && !cx.ui.confirm(&format!("Take project {} out of the configuration?", args.name))? {
+    if !args.yes
+        && !cx.ui.confirm(&format!(
+            "Take project {} out of the configuration?",
+            args.name
+        ))?
+    {
         return cx.ui.line("Exiting...");
     }
     config.remove(&args.name);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use dstack_api::runs::{ListRunsRequest, Run};
-use jiff::Timestamp;
 
 use crate::cx::{Cx, Here, ProjectOption};
 use crate::error::CliError;
@@ -11,7 +10,9 @@ use crate::view;
 
 /// Runs
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  dstack ps            what runs now\n  dstack ps -a -v      all runs with details\n  dstack ps -w         a live view\n  dstack ps --json     for scripts")]
+#[command(
+    after_help = "Examples:\n  dstack ps            what runs now\n  dstack ps -a -v      all runs with details\n  dstack ps -w         a live view\n  dstack ps --json     for scripts"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     project: ProjectOption,
@@ -39,11 +40,13 @@ pub(crate) fn run(args: &Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let here = cx.here(args.project.project.as_deref())?;
     if args.json || args.format == "json" {
         let runs = list(&here, args)?;
-        return cx.ui.json(&serde_json::json!({ "project": here.project.name, "runs": runs }));
+        return cx
+            .ui
+            .json(&serde_json::json!({ "project": here.project.name, "runs": runs }));
     }
     loop {
         let runs = list(&here, args)?;
-        let table = view::runs::table(&cx.ui, &runs, args.verbose, Timestamp::now());
+        let table = view::runs::table(&cx.ui, &runs, args.verbose, cx.now());
         if !args.watch || !cx.ui.is_terminal() {
             return cx.ui.line(table);
         }
@@ -70,5 +73,9 @@ fn list(here: &Here, args: &Args) -> Result<Vec<Run>, CliError> {
     }
     let active = ask(true, 100)?;
     // Nothing runs: the last finished run is what one wants to see.
-    if active.is_empty() { ask(false, 1) } else { Ok(active) }
+    if active.is_empty() {
+        ask(false, 1)
+    } else {
+        Ok(active)
+    }
 }

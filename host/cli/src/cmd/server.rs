@@ -4,7 +4,9 @@ use clap::ValueEnum;
 
 /// Start a server
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = "Examples:\n  dstack server\n  dstack server --host 0.0.0.0 --port 8000 --log-level debug")]
+#[command(
+    after_help = "Examples:\n  dstack server\n  dstack server --host 0.0.0.0 --port 8000 --log-level debug"
+)]
 pub struct Args {
     /// The address to listen on
     #[arg(long, env = "DSTACK_SERVER_HOST", default_value = "127.0.0.1")]
@@ -16,7 +18,13 @@ pub struct Args {
     #[arg(short, long, conflicts_with = "log_level")]
     pub debug: bool,
     /// How much the server says
-    #[arg(short, long, env = "DSTACK_SERVER_LOG_LEVEL", ignore_case = true, default_value = "info")]
+    #[arg(
+        short,
+        long,
+        env = "DSTACK_SERVER_LOG_LEVEL",
+        ignore_case = true,
+        default_value = "info"
+    )]
     pub log_level: LogLevel,
     /// Make this server's project the client's default without a question
     #[arg(short, long, conflicts_with = "no")]

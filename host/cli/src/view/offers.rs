@@ -12,14 +12,23 @@ pub(crate) fn table(
     total: u64,
     max_price: Option<f64>,
 ) -> String {
-    let mut rows: Vec<Vec<String>> = offers.iter().enumerate().map(|(at, offer)| row(ui, at + 1, offer)).collect();
+    let mut rows: Vec<Vec<String>> = offers
+        .iter()
+        .enumerate()
+        .map(|(at, offer)| row(ui, at + 1, offer))
+        .collect();
     let shown = u64::try_from(offers.len()).unwrap_or(u64::MAX);
     if total > shown {
         rows.push(vec![String::new(), "...".to_owned()]);
     }
-    let mut text = ui.table(&["#", "BACKEND", "RESOURCES", "INSTANCE TYPE", "PRICE", ""], &rows);
+    let mut text = ui.table(
+        &["#", "BACKEND", "RESOURCES", "INSTANCE TYPE", "PRICE", ""],
+        &rows,
+    );
     if total > shown {
-        let max = max_price.map(|price| format!(", {} max", values::price(price))).unwrap_or_default();
+        let max = max_price
+            .map(|price| format!(", {} max", values::price(price)))
+            .unwrap_or_default();
         text.push_str(&format!("\n Shown {shown} of {total} offers{max}"));
     }
     text
@@ -46,9 +55,9 @@ fn availability(ui: &Ui, availability: InstanceAvailability) -> String {
         InstanceAvailability::Unknown | InstanceAvailability::Available => return String::new(),
         InstanceAvailability::Idle => Tone::Good,
         InstanceAvailability::Busy => Tone::Warn,
-        InstanceAvailability::NotAvailable | InstanceAvailability::NoQuota | InstanceAvailability::NoBalance => {
-            Tone::Bad
-        }
+        InstanceAvailability::NotAvailable
+        | InstanceAvailability::NoQuota
+        | InstanceAvailability::NoBalance => Tone::Bad,
     };
     ui.paint(tone, &availability.as_str().replace('_', " "))
 }

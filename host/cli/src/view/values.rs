@@ -23,12 +23,19 @@ pub(crate) fn memory(mib: u64) -> String {
         return format!("{mib}MB");
     }
     let tenths = mib * 10 / 1024;
-    if tenths % 10 == 0 { format!("{}GB", tenths / 10) } else { format!("{}.{}GB", tenths / 10, tenths % 10) }
+    if tenths % 10 == 0 {
+        format!("{}GB", tenths / 10)
+    } else {
+        format!("{}.{}GB", tenths / 10, tenths % 10)
+    }
 }
 
 /// `cpu=4 mem=16GB disk=100GB gpu=A100:80GB:1 (spot)`
 pub(crate) fn resources(resources: &Resources) -> String {
-    let mut parts = vec![format!("cpu={}", resources.cpus), format!("mem={}", memory(resources.memory_mib))];
+    let mut parts = vec![
+        format!("cpu={}", resources.cpus),
+        format!("mem={}", memory(resources.memory_mib)),
+    ];
     if resources.disk.size_mib > 0 {
         parts.push(format!("disk={}", memory(resources.disk.size_mib)));
     }
@@ -44,14 +51,26 @@ pub(crate) fn resources(resources: &Resources) -> String {
 /// `A100:80GB:1`; `None` without GPUs.
 pub(crate) fn gpus(resources: &Resources) -> Option<String> {
     let first = resources.gpus.first()?;
-    let memory = if first.memory_mib > 0 { format!(":{}", memory(first.memory_mib)) } else { String::new() };
+    let memory = if first.memory_mib > 0 {
+        format!(":{}", memory(first.memory_mib))
+    } else {
+        String::new()
+    };
     Some(format!("{}{memory}:{}", first.name, resources.gpus.len()))
 }
 
 /// The backend as users know it: hosts over SSH are `ssh`.
 pub(crate) fn backend(name: &BackendType, region: &str) -> String {
-    let word = if name.as_str() == "remote" { "ssh" } else { name.as_str() };
-    if region.is_empty() { word.to_owned() } else { format!("{word} ({region})") }
+    let word = if name.as_str() == "remote" {
+        "ssh"
+    } else {
+        name.as_str()
+    };
+    if region.is_empty() {
+        word.to_owned()
+    } else {
+        format!("{word} ({region})")
+    }
 }
 
 /// How long ago: `just now`, `5 mins ago`, `2 hours ago`, `3 days ago`.
@@ -71,13 +90,27 @@ pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     format!("{count} {unit}{plural} ago")
 }
 
+/// Seconds in the largest unit that fits: `90s`, `5m`, `72h`.
+pub(crate) fn duration(seconds: i64) -> String {
+    match seconds {
+        0 => "0s".to_owned(),
+        _ if seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
+        _ if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        _ if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
+
 /// The colour of a run's or a job's status text.
 pub(crate) fn run_tone(status: RunStatus) -> Tone {
     match status {
         RunStatus::Running | RunStatus::Done => Tone::Good,
         RunStatus::Failed => Tone::Bad,
         RunStatus::Terminated => Tone::Dim,
-        RunStatus::Pending | RunStatus::Submitted | RunStatus::Provisioning | RunStatus::Terminating => Tone::Warn,
+        RunStatus::Pending
+        | RunStatus::Submitted
+        | RunStatus::Provisioning
+        | RunStatus::Terminating => Tone::Warn,
     }
 }
 
@@ -86,7 +119,9 @@ pub(crate) fn instance_tone(status: InstanceStatus) -> Tone {
     match status {
         InstanceStatus::Idle | InstanceStatus::Busy => Tone::Good,
         InstanceStatus::Terminated => Tone::Dim,
-        InstanceStatus::Pending | InstanceStatus::Provisioning | InstanceStatus::Terminating => Tone::Warn,
+        InstanceStatus::Pending | InstanceStatus::Provisioning | InstanceStatus::Terminating => {
+            Tone::Warn
+        }
     }
 }
 
@@ -110,9 +145,22 @@ mod tests {
     }
 
     #[test]
+    fn durations_are_in_the_largest_unit_that_fits() {
+        assert_eq!(
+            [0, 90, 300, 7200, 259_200].map(duration),
+            ["0s", "90s", "5m", "2h", "3d"]
+        );
+    }
+
+    #[test]
     fn times_are_words() {
         let now = Timestamp::from_second(1_000_000_000).unwrap();
-        let before = |seconds: i64| ago(Timestamp::from_second(1_000_000_000 - seconds).unwrap(), now);
+        let before = |seconds: i64| {
+            ago(
+                Timestamp::from_second(1_000_000_000 - seconds).unwrap(),
+                now,
+            )
+        };
         assert_eq!(before(3), "now");
         assert_eq!(before(60), "1 min ago");
         assert_eq!(before(7200), "2 hours ago");

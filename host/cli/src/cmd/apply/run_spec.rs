@@ -1,0 +1,172 @@
+//! From a file and options to what the server is asked for.
+
+use std::path::{Path, PathBuf};
+
+use dstack_api::config::{EnvValue, PortMapping, RunConfiguration};
+use dstack_api::repos::{RepoInfo, RunRepoData, SaveRepoCredsRequest, VIRTUAL_REPO_ID};
+use dstack_api::runs::RunSpec;
+
+use super::interpolate::{interpolate, quote};
+use super::{Args, archives, profiles};
+use crate::cx::{Cx, Here};
+use crate::error::CliError;
+
+/// A run's configuration with where it came from.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) configuration: RunConfiguration,
+    pub(crate) path: String,
+    pub(crate) folder: PathBuf,
+}
+
+/// Everything about a run that is decided on this side. Makes the repository and the archives known to the server.
+pub(crate) fn make(
+    args: &Args,
+    source: Source,
+    here: &Here,
+    cx: &Cx<'_>,
+) -> Result<RunSpec, CliError> {
+    let Source {
+        mut configuration,
+        path,
+        folder,
+    } = source;
+    args.resources
+        .apply(&mut configuration.base_mut().resources);
+    args.profile.apply(configuration.profile_mut());
+    let base = configuration.base_mut();
+    if args.name.is_some() {
+        base.name.clone_from(&args.name);
+    }
+    args.fill_env(&mut base.env, cx)?;
+    check(&configuration, &path)?;
+    ports(&mut configuration, &args.port)?;
+    fill_references(&mut configuration, &args.run_args)?;
+    let profile = profiles::choose(&args.profile, &folder, cx)?;
+    here.client.post::<()>(
+        &here.path("repos/init"),
+        &SaveRepoCredsRequest {
+            repo_id: VIRTUAL_REPO_ID.to_owned(),
+            repo_info: RepoInfo::Virtual {},
+            repo_creds: None,
+        },
+    )?;
+    super::own_fields::check(
+        &serde_json::to_value(&configuration).unwrap_or_default(),
+        here,
+    )?;
+    let files = &mut configuration.base_mut().files;
+    let file_archives = archives::upload(files, &folder, here, cx)?;
+    Ok(RunSpec {
+        run_name: configuration.name().map(str::to_owned),
+        repo_id: Some(VIRTUAL_REPO_ID.to_owned()),
+        repo_data: Some(RunRepoData::Virtual {}),
+        repo_code_hash: None,
+        repo_dir: None,
+        file_archives,
+        working_dir: None,
+        configuration_path: Some(path),
+        configuration,
+        profile: Some(profile),
+        ssh_key_pub: None,
+    })
+}
+
+fn check(configuration: &RunConfiguration, path: &str) -> Result<(), CliError> {
+    let base = configuration.base();
+    if let Some(folder) = base
+        .working_dir
+        .as_deref()
+        .filter(|folder| !Path::new(folder).is_absolute())
+    {
+        return Err(CliError::message(format!(
+            "{path}: working_dir: \"{folder}\" must be an absolute path in the container"
+        )));
+    }
+    if !base.repos.is_empty() {
+        return Err(CliError::message(format!(
+            "{path}: repos: this version cannot bring a Git repository along yet; use `files`, or clone it in `commands`"
+        )));
+    }
+    Ok(())
+}
+
+/// Options replace entries with the same port in the container; no port may be there twice.
+fn ports(configuration: &mut RunConfiguration, given: &[PortMapping]) -> Result<(), CliError> {
+    let ports = match configuration {
+        RunConfiguration::Task(task) => &mut task.ports,
+        RunConfiguration::DevEnvironment(dev) => &mut dev.ports,
+        RunConfiguration::Service(_) => return Ok(()),
+    };
+    ports.retain(|port| {
+        !given
+            .iter()
+            .any(|new| new.container_port == port.container_port)
+    });
+    ports.extend_from_slice(given);
+    for (at, port) in ports.iter().enumerate() {
+        let others = ports.iter().skip(at + 1);
+        if others
+            .clone()
+            .any(|other| other.container_port == port.container_port)
+        {
+            return Err(CliError::message(format!(
+                "the port {} is given twice",
+                port.container_port
+            )));
+        }
+        let is_same =
+            |other: &PortMapping| port.local_port.is_some() && other.local_port == port.local_port;
+        if let Some(local) = port.local_port.filter(|_| others.clone().any(is_same)) {
+            return Err(CliError::message(format!(
+                "the local port {local} is given twice; write `*:{}` for any free one",
+                port.container_port
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// `${{ run.args }}` in commands, `${{ env.NAME }}` in the registry's login and in probes.
+fn fill_references(configuration: &mut RunConfiguration, args: &[String]) -> Result<(), CliError> {
+    let env = configuration.base().env.clone();
+    let known = |namespace: &str, key: &str| match env.0.get(key) {
+        Some(EnvValue::Text(text)) if namespace == "env" => Some(text.clone()),
+        _ => None,
+    };
+    if let Some(login) = &mut configuration.base_mut().registry_auth {
+        login.username = interpolate(&login.username, known)?;
+        login.password = interpolate(&login.password, known)?;
+    }
+    let args = quote(args);
+    let arguments =
+        |namespace: &str, key: &str| (namespace == "run" && key == "args").then(|| args.clone());
+    let fill = |commands: &mut Vec<String>| -> Result<(), CliError> {
+        for command in commands {
+            *command = interpolate(command, arguments)?;
+        }
+        Ok(())
+    };
+    match configuration {
+        RunConfiguration::Task(task) => {
+            fill(&mut task.commands)?;
+            for group in task.groups.iter_mut().flatten() {
+                fill(&mut group.commands)?;
+            }
+        }
+        RunConfiguration::Service(service) => {
+            fill(&mut service.commands)?;
+            for group in service.replication.groups.iter_mut().flatten() {
+                fill(&mut group.commands)?;
+            }
+            for probe in service.probes.iter_mut().flatten() {
+                let headers = probe.headers.iter_mut().map(|header| &mut header.value);
+                for text in probe.url.iter_mut().chain(&mut probe.body).chain(headers) {
+                    *text = interpolate(text, known)?;
+                }
+            }
+        }
+        RunConfiguration::DevEnvironment(_) => {}
+    }
+    Ok(())
+}
