@@ -49,9 +49,10 @@ impl Paths {
     }
 
     /// Without a container there is no `/workflow` of the job's own, unless the shim mounted one there.
-    pub(crate) fn place(&self, path: PathBuf, may_mount: bool) -> PathBuf {
+    pub(crate) fn place(&self, path: PathBuf, is_mounted: bool) -> PathBuf {
         match (&self.own_work, path.strip_prefix(WORKFLOW)) {
-            (Some(work), Ok(rest)) if !may_mount => work.join(rest),
+            (Some(work), Ok(rest)) if !is_mounted && rest.as_os_str().is_empty() => work.clone(),
+            (Some(work), Ok(rest)) if !is_mounted => work.join(rest),
             _ => path,
         }
     }
@@ -78,5 +79,29 @@ impl Paths {
 
     pub(crate) fn blobs(&self) -> PathBuf {
         self.temp.join("repo_blobs")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_container_the_workflow_directory_is_the_tasks_own() {
+        let task = Paths::in_task(Path::new("/t"));
+        let at = |path: &str, is_mounted| {
+            task.place(PathBuf::from(path), is_mounted)
+                .display()
+                .to_string()
+        };
+        assert_eq!(at("/workflow", false), "/t/work");
+        assert_eq!(at("/workflow/a", false), "/t/work/a");
+        assert_eq!(at("/workflows", false), "/workflows");
+        assert_eq!(at("/workflow/a", true), "/workflow/a");
+        let container = Paths::in_container(Path::new("/tmp/runner"));
+        assert_eq!(
+            container.place("/workflow".into(), false),
+            Path::new("/workflow")
+        );
     }
 }

@@ -29,8 +29,8 @@ enum Escape {
     Control,
     /// In a string (title, hyperlink, image): ends with BEL or `ESC \`.
     Text,
-    /// In a string after ESC.
-    TextEscape,
+    /// In a string, after ESC.
+    Ending,
 }
 
 #[derive(Debug)]
@@ -216,10 +216,10 @@ impl Stripper {
             },
             Escape::Text => match byte {
                 0x07 | 0x18 | 0x1a => self.escape = Escape::None,
-                0x1b => self.escape = Escape::TextEscape,
+                0x1b => self.escape = Escape::Ending,
                 _ => {}
             },
-            Escape::TextEscape => {
+            Escape::Ending => {
                 self.escape = Escape::None;
                 if byte != b'\\' {
                     self.escape = Escape::Started;
