@@ -68,7 +68,9 @@ pub(crate) fn submit(shim: &Arc<Shim>, config: TaskConfig) -> Result<TaskInfo, H
         )));
     }
     let id = config.id.clone();
-    let Some(slot) = shim.tasks.add(Task::new(config)) else {
+    let mut task = Task::new(config);
+    task.is_process = shim.engine.is_none();
+    let Some(slot) = shim.tasks.add(task) else {
         return Err(HttpError::conflict(format!(
             "request error: task {id} is already submitted"
         )));

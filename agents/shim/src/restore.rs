@@ -46,6 +46,12 @@ pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
         }
         if state.process.is_some() {
             add(shim, process_task(dir, state));
+        } else if shim.engine.is_none() && !state.is_process {
+            // Its container may run and use the directory: without the engine nobody knows.
+            tracing::warn!(
+                task.id = state.id,
+                "a container's task waits for a shim with Docker"
+            );
         } else if let Err(err) = discard_dir(&dir) {
             tracing::warn!(dir = %dir.display(), error = %err, "a left-over task cannot be removed");
         }
@@ -117,6 +123,7 @@ fn task_of(state: State) -> Task {
     task.reason = state.termination_reason;
     task.message = state.termination_message;
     task.is_cleaned_up = state.cleaned_up;
+    task.is_process = state.is_process;
     if let Some(record) = state.process {
         task.work = Work::Process(record);
     }

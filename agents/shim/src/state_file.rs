@@ -27,7 +27,10 @@ pub(crate) struct State {
     pub(crate) termination_message: String,
     #[serde(default)]
     pub(crate) cleaned_up: bool,
-    /// Our addition: set for a task without a container.
+    /// Our addition: the task runs, or was to run, without a container.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) is_process: bool,
+    /// Our addition: what runs for a task without a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) process: Option<ProcessRecord>,
     /// Our addition: GPUs of a task without a container, which containers tell themselves.
@@ -48,6 +51,7 @@ impl State {
             termination_reason: task.reason.clone(),
             termination_message: task.message.clone(),
             cleaned_up: task.is_cleaned_up,
+            is_process: task.is_process,
             process: match &task.work {
                 Work::Process(record) => Some(record.clone()),
                 Work::Nothing | Work::Container(_) => None,
@@ -84,6 +88,11 @@ impl State {
         }
         Ok(Some(state))
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Replaces `path` by a file with `bytes` and `mode`: temporary file, fsync, rename.

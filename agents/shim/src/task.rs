@@ -34,6 +34,8 @@ pub(crate) struct Task {
     pub(crate) name: String,
     pub(crate) work: Work,
     pub(crate) gpus: Option<Vec<String>>,
+    /// Whether it runs, or will, without a container.
+    pub(crate) is_process: bool,
     /// The task directory, once made.
     pub(crate) dir: Option<PathBuf>,
     /// Whether keys, volumes and GPUs have been given back.
@@ -61,6 +63,7 @@ impl Task {
             progress: None,
             work: Work::Nothing,
             gpus: None,
+            is_process: false,
             dir: None,
             is_cleaned_up: false,
         }

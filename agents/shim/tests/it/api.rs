@@ -249,7 +249,7 @@ fn a_component_is_replaced_by_a_download() {
     let url = format!("http://{}/runner", server.local_addr().unwrap());
     let serving = std::thread::spawn(move || {
         let (mut stream, _) = server.accept().unwrap();
-        drop(stream.read(&mut [0; 4096]).unwrap());
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
         let body = "#!/bin/sh\necho dstack-runner version 9.9.9\n";
         write!(
             stream,
@@ -291,4 +291,47 @@ fn a_shutdown_ends_the_shim_and_not_its_tasks() {
         200
     );
     assert_eq!(shim.wait(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_the_shim_well() {
+    let fake = fake(IDLE);
+    let mut shim = Shim::start("process", &fake.runner);
+    let pid = nix::unistd::Pid::from_raw(shim.pid());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(shim.wait(), Some(0));
+}
+
+#[test]
+fn the_host_is_described_in_a_file_when_asked_for() {
+    let fake = fake(IDLE);
+    let mut shim = Shim::new("process", &fake.runner);
+    shim.flags = vec!["--service".to_owned()];
+    shim.launch();
+    let text = std::fs::read_to_string(shim.home.path().join("host_info.json")).unwrap();
+    let info: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&info["gpu_vendor"], &info["gpu_count"]),
+        (&json!("none"), &json!(0))
+    );
+    assert!(info["cpus"].as_u64().unwrap() > 0 && info["disk_size"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn without_an_engine_auto_means_processes_and_docker_a_failed_start() {
+    let fake = fake(IDLE);
+    let mut shim = Shim::new("auto", &fake.runner);
+    shim.docker_host = Some("unix:///nonexistent/docker.sock");
+    shim.launch();
+    let id = shim.submit(&task("auto"));
+    assert_eq!(shim.task_when(&id, "running")["container_id"], "");
+    let output = Command::new(env!("CARGO_BIN_EXE_dstack-shim"))
+        .env("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+        .arg("--shim-home")
+        .arg(fake.dir.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("--runtime process"), "{text}");
 }

@@ -171,6 +171,46 @@ fn an_image_that_cannot_be_had_ends_the_task() {
 }
 
 #[test]
+fn a_task_can_be_ended_while_its_image_is_pulled() {
+    let (_fake, shim) = shim(GO);
+    // A registry that takes connections and says nothing.
+    let registry = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = task("docker-pulling");
+    config["image_name"] = json!(format!("{}/some/image", registry.local_addr().unwrap()));
+    let id = shim.submit(&config);
+    shim.task_when(&id, "pulling");
+    let ended = shim.terminate(&id, "terminated_by_user", 0);
+    assert_eq!(ended["status"], "terminated");
+    assert_eq!(shim.remove(&id).status, 200);
+    assert_eq!(shim.call(&format!("GET /api/tasks/{id}"), None).status, 404);
+}
+
+#[test]
+fn a_container_of_another_shim_is_left_alone() {
+    let (fake, mut shim) = shim(GO);
+    let id = shim.submit(&task("docker-other"));
+    let running = shim.task_when(&id, "running");
+    let mut other = Shim::start("docker", &fake.runner);
+    assert_eq!(
+        other.call("GET /api/tasks", None).json(),
+        json!({"tasks": []})
+    );
+    other.kill();
+    // Without an engine its own shim does not know what became of it, and keeps what is needed to find it again.
+    shim.kill();
+    shim.runtime = "process";
+    shim.launch();
+    assert_eq!(
+        shim.call("GET /api/tasks", None).json(),
+        json!({"tasks": []})
+    );
+    shim.kill();
+    shim.runtime = "docker";
+    shim.launch();
+    assert_eq!(shim.task(&id), running);
+}
+
+#[test]
 fn a_container_without_a_shell_does_not_start() {
     let (fake, shim) = shim(GO);
     let image = "dstack-test/scratch-shimtest:1";

@@ -1,5 +1,7 @@
 //! The shim as a program: its API, containers on a real engine, processes on the real kernel.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, helpers too")]
+
 mod api;
 mod docker;
 mod process;

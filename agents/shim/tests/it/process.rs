@@ -236,6 +236,35 @@ fn a_killed_keeper_takes_its_task_along() {
 }
 
 #[test]
+fn without_root_a_task_runs_and_ends_completely_too() {
+    require_root();
+    let mark = format!("mark-{}", uuid::Uuid::new_v4());
+    let fake = fake(&format!(
+        "(setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000; : {mark}' &) ; \
+         id -u >$task_dir/work/user; {PORT}; while [ ! -e $task_dir/work/go ]; do sleep 0.01; done; exit 6"
+    ));
+    let shim = Shim::start_as(65534, &fake.runner);
+    let (first, second) = (shim.submit(&task("user-a")), shim.submit(&task("user-b")));
+    let dir = shim.task_dir(&shim.task_when(&first, "running"));
+    assert_eq!(
+        fs::read_to_string(dir.join("work/user")).unwrap(),
+        "65534\n"
+    );
+    shim.task_when(&second, "running");
+    shim.terminate(&second, "", 0);
+    eventually("the children of one task run", || processes(&mark) > 0);
+    fs::write(dir.join("work/go"), "").unwrap();
+    let ended = shim.task_when(&first, "terminated");
+    assert_eq!(ended["termination_reason"], "container_exited_with_error");
+    assert_eq!(processes(&mark), 0);
+    let mut config = task("user-mount");
+    config["instance_mounts"] = json!([{"instance_path": fake.dir.path(), "path": "/data"}]);
+    let ended = shim.task_when(&shim.submit(&config), "terminated");
+    let message = ended["termination_message"].as_str().unwrap();
+    assert!(message.contains("cannot appear at /data"), "{message}");
+}
+
+#[test]
 fn left_over_directories_are_removed_at_the_start() {
     require_root();
     let fake = fake(PORT);

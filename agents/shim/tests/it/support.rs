@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,27 +15,57 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Shim {
     pub(crate) home: TempDir,
-    runtime: &'static str,
+    pub(crate) runtime: &'static str,
     runner: PathBuf,
+    /// Further flags.
+    pub(crate) flags: Vec<String>,
+    /// User to run as instead of root.
+    user: Option<u32>,
+    /// Engine instead of the machine's.
+    pub(crate) docker_host: Option<&'static str>,
     child: Option<Child>,
 }
 
 impl Shim {
     pub(crate) fn start(runtime: &'static str, runner: &Path) -> Self {
+        let mut shim = Self::new(runtime, runner);
+        shim.launch();
+        shim
+    }
+
+    /// A shim that is not started yet.
+    pub(crate) fn new(runtime: &'static str, runner: &Path) -> Self {
         let home = tempfile::Builder::new().prefix("shim").tempdir().unwrap();
-        let mut shim = Self {
+        Self {
             home,
             runtime,
             runner: runner.to_owned(),
+            flags: Vec::new(),
+            user: None,
+            docker_host: None,
             child: None,
-        };
+        }
+    }
+
+    /// Runs as another user than root, who owns the home.
+    pub(crate) fn start_as(user: u32, runner: &Path) -> Self {
+        let mut shim = Self::new("process", runner);
+        std::os::unix::fs::chown(shim.home.path(), Some(user), Some(user)).unwrap();
+        shim.user = Some(user);
         shim.launch();
         shim
     }
 
     /// Starts the program and waits until it answers.
     pub(crate) fn launch(&mut self) {
-        let child = Command::new(env!("CARGO_BIN_EXE_dstack-shim"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dstack-shim"));
+        if let Some(user) = self.user {
+            command.uid(user).gid(user).current_dir("/");
+        }
+        if let Some(docker_host) = self.docker_host {
+            command.env("DOCKER_HOST", docker_host);
+        }
+        let child = command
             .args(["--shim-log-level", "debug", "--runtime", self.runtime])
             .arg("--shim-home")
             .arg(self.home.path())
@@ -42,6 +73,7 @@ impl Shim {
             .arg(self.socket())
             .arg("--runner-binary-path")
             .arg(&self.runner)
+            .args(&self.flags)
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -57,6 +89,10 @@ impl Shim {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.as_ref().unwrap().id()).unwrap()
     }
 
     /// Waits until the program has ended by itself.
@@ -234,7 +270,9 @@ pub(crate) struct Fake {
 }
 
 pub(crate) fn fake(script: &str) -> Fake {
+    use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let runner = fake_runner(dir.path(), script);
     Fake { dir, runner }
 }
