@@ -35,7 +35,8 @@ struct State {
     queue: VecDeque<Work>,
     /// Threads that work or wait for work; lost ones are not among them.
     threads: usize,
-    idle: usize,
+    /// Threads of these that are in the plugin.
+    busy: usize,
     /// Threads in bulk work, lost ones included.
     bulk: usize,
     lost: usize,
@@ -69,10 +70,12 @@ impl Pool {
             return Err(Refused::ThreadsLost(state.lost));
         }
         let waiting = state.queue.len();
-        if waiting >= self.0.limits.queue.max(1) {
+        // What a thread will take at once is not in the line, even if it has not taken it yet.
+        let free = self.0.limits.threads.saturating_sub(state.busy);
+        if waiting >= self.0.limits.queue + free {
             return Err(Refused::QueueFull);
         }
-        if state.idle <= waiting && state.threads < self.0.limits.threads {
+        if state.threads - state.busy <= waiting && state.threads < self.0.limits.threads {
             let shared = Arc::clone(&self.0);
             let spawned = std::thread::Builder::new()
                 .name(self.0.name.clone())
@@ -94,7 +97,8 @@ impl Pool {
     pub(crate) fn lose(&self, call: &CallState) {
         let mut state = self.0.lock();
         if call.lose() {
-            state.threads = state.threads.saturating_sub(1);
+            state.threads -= 1;
+            state.busy -= 1;
             state.lost += 1;
             tracing::error!(
                 backend = self.0.name.trim_start_matches("be-"),
@@ -145,9 +149,10 @@ impl Shared {
             }
             if !is_ours {
                 // It was given up and replaced; now it is back, and there is one thread too many.
-                state.lost = state.lost.saturating_sub(1);
+                state.lost -= 1;
                 return;
             }
+            state.busy -= 1;
         }
     }
 
@@ -163,15 +168,14 @@ impl Shared {
                 .position(|work| may_bulk || !work.is_bulk);
             if let Some(work) = at.and_then(|at| state.queue.remove(at)) {
                 state.bulk += usize::from(work.is_bulk);
+                state.busy += 1;
                 return Some(work);
             }
-            state.idle += 1;
             let (woken, waited) = self
                 .wake
                 .wait_timeout(state, self.limits.idle_thread.max(Duration::from_millis(1)))
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
-            state.idle -= 1;
             // Bulk work may be in line that this thread must not take; another thread will, when it is done with its own.
             if waited.timed_out() && (state.queue.is_empty() || state.threads > 1) {
                 state.threads -= 1;

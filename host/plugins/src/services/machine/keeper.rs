@@ -1,6 +1,6 @@
 //! The keeper: a small shell loop in a session of its own that starts a shim and starts it again whenever it ends.
 //!
-//! It is known by a lock, not by a number: it holds an exclusive `flock` on `<home>/keeper.lock` through its descriptor 9, so
+//! It is known by a lock, not by a number: it holds an exclusive `flock` on `<home>/keeper.lock`, so
 //! the kernel itself says whether one lives, whatever was killed when, and two keepers of one home are impossible. The shim
 //! and its tasks do not get that descriptor.
 
@@ -15,6 +15,8 @@ use std::{
 use tokio::process::Command;
 
 const LOCK: &str = "keeper.lock";
+/// What the shell calls itself, so that a process list shows what it is.
+const NAME: &str = "dstack-shim-keeper";
 /// `$1` is the home, the rest the shim's command line. The wait covers the moment in which somebody else looks at the lock.
 /// The pause is that of the loop on cloud machines.
 const SCRIPT: &str = r#"
@@ -76,7 +78,7 @@ pub(super) async fn spawn(home: &Path, command: &[OsString]) -> io::Result<()> {
     });
     // `setsid --fork` returns at once and leaves the keeper to init, so it is nobody's child here.
     let status = Command::new("setsid")
-        .args(["--fork", "/bin/sh", "-c", SCRIPT, "dstack-shim-keeper"])
+        .args(["--fork", "/bin/sh", "-c", SCRIPT, NAME])
         .arg(home)
         .args(command)
         .env_clear()
@@ -94,16 +96,33 @@ pub(super) async fn spawn(home: &Path, command: &[OsString]) -> io::Result<()> {
     }
 }
 
-/// The processes that hold the lock: the keeper, by the descriptor that nobody else has.
-pub(super) fn holders(home: &Path) -> Vec<i32> {
+/// The keepers of this home, one that still waits for the lock included.
+pub(super) fn keepers(home: &Path) -> Vec<i32> {
     let Ok(lock) = home.join(LOCK).canonicalize() else {
         return Vec::new();
     };
-    processes()
-        .filter(|pid| {
-            std::fs::read_link(format!("/proc/{pid}/fd/9")).is_ok_and(|target| target == lock)
-        })
-        .collect()
+    // The shell moves the descriptor about while a command runs, so its number says nothing.
+    let has_lock = |pid: &i32| {
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        descriptors
+            .into_iter()
+            .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == lock))
+    };
+    // A server that looks at the lock has it open too, for a moment.
+    let is_keeper = |pid: &i32| {
+        command_line(*pid)
+            .iter()
+            .any(|word| word == NAME.as_bytes())
+    };
+    processes().filter(is_keeper).filter(has_lock).collect()
+}
+
+fn command_line(pid: i32) -> Vec<Vec<u8>> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
 }
 
 /// The children of a process.
@@ -117,17 +136,14 @@ pub(super) fn children(parent: i32) -> Vec<i32> {
 pub(super) fn strays(home: &Path) -> Vec<i32> {
     let wanted = home.as_os_str().as_bytes();
     let is_shim_of_home = |pid: &i32| {
-        let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) else {
-            return false;
-        };
-        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let words = command_line(*pid);
         let is_shim = words
             .first()
             .is_some_and(|word| word.ends_with(b"dstack-shim"));
         is_shim
             && words
                 .windows(2)
-                .any(|pair| pair == [b"--shim-home".as_slice(), wanted])
+                .any(|pair| pair[0] == b"--shim-home" && pair[1] == wanted)
     };
     processes().filter(is_shim_of_home).collect()
 }

@@ -177,7 +177,7 @@ async fn end_processes(home: &Path) -> Result<(), BackendError> {
             tracing::debug!(pid, %error, "signal not delivered");
         }
     };
-    let keepers = keeper::holders(home);
+    let keepers = keeper::keepers(home);
     let mut shims: Vec<i32> = keepers
         .iter()
         .flat_map(|pid| keeper::children(*pid))

@@ -1,0 +1,74 @@
+//! A plugin folder of a test.
+
+use crate::built::plugins;
+use dstack_plugins::{Backend, Isolation, Limits, Plugins, PluginsConfig};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// Copies a built plugin into `folder` as `<name>.so`.
+pub(crate) fn put(folder: &Path, package: &str, name: &str) -> PathBuf {
+    let path = folder.join(format!("{name}.so"));
+    fs::copy(&plugins(&[package])[0], &path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    path
+}
+
+/// A folder that only we may write.
+pub(crate) fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// A host with the misbehaving plugin in process.
+pub(crate) struct Bad {
+    pub(crate) plugins: Plugins,
+    pub(crate) folder: TempDir,
+}
+
+impl Bad {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let folder = folder();
+        put(folder.path(), "dstack-backend-misbehaving", "bad");
+        let mut config = PluginsConfig::new(vec![folder.path().to_owned()]);
+        config
+            .isolation
+            .insert("misbehaving".to_owned(), Isolation::InProcess);
+        config.limits = limits;
+        Self {
+            plugins: Plugins::load(config),
+            folder,
+        }
+    }
+
+    pub(crate) async fn open(&self, mode: &str) -> Backend {
+        self.plugins
+            .open("misbehaving", &self.config(mode))
+            .await
+            .unwrap()
+    }
+
+    pub(crate) fn config(&self, mode: &str) -> Value {
+        json!({"type": "misbehaving", "mode": mode, "folder": self.folder.path()})
+    }
+
+    /// Ends what blocks.
+    pub(crate) fn release(&self) {
+        fs::write(self.folder.path().join("release"), "").unwrap();
+    }
+}
+
+/// Polls until it holds.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
