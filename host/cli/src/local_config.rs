@@ -277,11 +277,20 @@ pub fn remember_server(
         return Ok(None);
     }
     let (mut config, _) = LocalConfig::load(&settings.home)?;
-    let project = Project { name: name.to_owned(), url: url.to_owned(), token: Token(token.to_owned()), is_default: true };
+    let project = Project {
+        name: name.to_owned(),
+        url: url.to_owned(),
+        token: Token(token.to_owned()),
+        is_default: true,
+    };
     match config.default_project() {
         Some(current) if *current == project => return Ok(None),
-        Some(current) if wish.is_none() && current.name != name && !confirmed(name) => return Ok(None),
-        Some(current) if wish.is_none() && current.name == name && current.url != url && !confirmed(name) => {
+        Some(current) if wish.is_none() && current.name != name && !confirmed(name) => {
+            return Ok(None);
+        }
+        Some(current)
+            if wish.is_none() && current.name == name && current.url != url && !confirmed(name) =>
+        {
             return Ok(None);
         }
         _ => {}
@@ -293,8 +302,10 @@ pub fn remember_server(
 
 /// Asks on a terminal; without one the answer is no.
 fn confirmed(name: &str) -> bool {
-    crate::ui::Ui::standard(true)
-        .confirm(&format!("Update the default project to this server's {name}?"))
+    crate::ui::Ui::new(crate::ui::Terminal::standard(), true)
+        .confirm(&format!(
+            "Update the default project to this server's {name}?"
+        ))
         .unwrap_or(false)
 }
 
