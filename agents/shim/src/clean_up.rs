@@ -8,6 +8,7 @@ use crate::host_keys;
 use crate::lifecycle::stop_work;
 use crate::registry::Slot;
 use crate::shim::Shim;
+use crate::volumes;
 
 /// Gives back what a terminated task still holds, once; whether nothing is held any more. The caller holds the task's
 /// operation lock. What fails now is tried again by the reconciler.
@@ -25,6 +26,14 @@ pub(crate) async fn release(shim: &Shim, slot: &Slot) -> bool {
             task.id = id,
             error = err,
             "a terminated task could not be stopped"
+        );
+        return false;
+    }
+    if let Err(err) = unmount_volumes(shim, &id, slot).await {
+        tracing::error!(
+            task.id = id,
+            error = err,
+            "a volume of a terminated task stays mounted"
         );
         return false;
     }
@@ -46,6 +55,33 @@ pub(crate) async fn release(shim: &Shim, slot: &Slot) -> bool {
     shim.gpu_lock.release(&gpus);
     slot.save();
     true
+}
+
+/// Unmounts the task's volumes, but for those that another task uses too.
+async fn unmount_volumes(shim: &Shim, id: &str, slot: &Slot) -> Result<(), String> {
+    let mut names: Vec<String> = slot.read(|task| {
+        task.config
+            .volumes
+            .iter()
+            .map(|volume| volume.name.clone())
+            .collect()
+    });
+    if names.is_empty() {
+        return Ok(());
+    }
+    for other in shim.tasks.all() {
+        other.read(|task| {
+            if task.config.id != id && !task.is_cleaned_up {
+                names.retain(|name| !task.config.volumes.iter().any(|v| v.name == *name));
+            }
+        });
+    }
+    let unmount =
+        tokio::task::spawn_blocking(move || names.iter().try_for_each(|n| volumes::unmount(n)));
+    unmount
+        .await
+        .map_err(|err| err.to_string())?
+        .map_err(|err| err.to_string())
 }
 
 impl Shim {

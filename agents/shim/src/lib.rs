@@ -24,6 +24,7 @@ mod restore;
 mod shim;
 mod state_file;
 mod task;
+mod volumes;
 
 pub use args::{Args, RuntimeKind};
 pub use process::{KEEPER_COMMAND, run_keeper};

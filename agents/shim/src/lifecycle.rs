@@ -20,7 +20,7 @@ use crate::process::{self, StartError};
 use crate::registry::Slot;
 use crate::shim::Shim;
 use crate::task::{Rejected, Task, Work, is_valid_name};
-use crate::{mounts, reconcile};
+use crate::{mounts, reconcile, volumes};
 
 /// Part of the engine's error when the driver has no display device.
 const NO_DISPLAY_DEVICE: &str = "/dev/nvidia-modeset";
@@ -119,7 +119,8 @@ async fn start_steps(shim: &Shim, slot: &Slot) -> Result<(), Failure> {
         shim.reconcile_host_keys(&config.host_ssh_user)
             .map_err(|err| executor_error(format!("reconcileHostSshKeys error: {err}")))?;
     }
-    mounts::refuse_volumes(&config.volumes)
+    mount_volumes(&config)
+        .await
         .map_err(|err| executor_error(format!("prepareVolumes error: {err}")))?;
     mounts::prepare_instance_mounts(&config.instance_mounts)
         .map_err(|err| executor_error(format!("prepareInstanceMountPoints error: {err}")))?;
@@ -142,6 +143,15 @@ async fn start_steps(shim: &Shim, slot: &Slot) -> Result<(), Failure> {
         Ok::<_, Rejected>(())
     })?;
     Ok(())
+}
+
+async fn mount_volumes(config: &TaskConfig) -> Result<(), String> {
+    let volumes = config.volumes.clone();
+    let mount = tokio::task::spawn_blocking(move || volumes.iter().try_for_each(volumes::mount));
+    mount
+        .await
+        .map_err(|err| err.to_string())?
+        .map_err(|err| err.to_string())
 }
 
 /// The later steps of a start and what they need.

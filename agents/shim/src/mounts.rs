@@ -1,19 +1,11 @@
-//! Directories of the machine that tasks see: instance mounts and network volumes.
+//! Directories of the machine that tasks see.
 
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use dstack_agent_protocol::shim::{InstanceMount, VolumeInfo};
-
-/// Below it each network volume has its mount point, by name.
-pub(crate) const VOLUMES_DIR: &str = "/mnt/disks/dstack-volumes";
-
-/// Mount point of a network volume.
-pub(crate) fn volume_dir(name: &str) -> PathBuf {
-    Path::new(VOLUMES_DIR).join(name)
-}
+use dstack_agent_protocol::shim::InstanceMount;
 
 /// Makes the directories that do not exist; the last one is open to all users, since containers run as any of them.
 /// What exists is left alone.
@@ -29,18 +21,6 @@ pub(crate) fn prepare_instance_mounts(mounts: &[InstanceMount]) -> io::Result<()
         fs::set_permissions(path, Permissions::from_mode(0o777)).map_err(with_path)?;
     }
     Ok(())
-}
-
-/// Refuses network volumes, which this version of the shim cannot attach.
-pub(crate) fn refuse_volumes(volumes: &[VolumeInfo]) -> Result<(), String> {
-    match volumes.first() {
-        None => Ok(()),
-        Some(volume) if matches!(volume.backend.as_str(), "aws" | "gcp") => Err(format!(
-            "network volume \"{}\" of backend {}: this version of the shim cannot mount network volumes",
-            volume.name, volume.backend
-        )),
-        Some(volume) => Err(format!("unknown backend: \"{}\"", volume.backend)),
-    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ pub(crate) use record::{Outcome, ProcessRecord};
 use crate::args::{TaskDefaults, env_text};
 use crate::docker::last_lines_of_file;
 use crate::gpu::Vendor;
+use crate::volumes::volume_dir;
 use keeper::{HARD_STOP, KeeperSpec};
 
 const PORT_FILE: &str = "runner.port";
@@ -249,6 +250,12 @@ fn spec(request: &Request<'_>) -> KeeperSpec {
                     mount.path.clone().into(),
                 )
             })
+            .chain(
+                config
+                    .volume_mounts
+                    .iter()
+                    .map(|mount| (volume_dir(&mount.name), mount.path.clone().into())),
+            )
             .collect(),
         is_root: Uid::effective().is_root(),
     }

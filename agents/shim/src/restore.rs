@@ -11,11 +11,11 @@ use dstack_agent_protocol::shim::{TaskConfig, TaskStatus, VolumeInfo};
 
 use crate::docker::{self, Engine, Listed};
 use crate::lifecycle::discard_dir;
-use crate::mounts::VOLUMES_DIR;
 use crate::registry::Slot;
 use crate::shim::Shim;
 use crate::state_file::State;
 use crate::task::{Task, Work};
+use crate::volumes::{self, VOLUMES_DIR};
 use crate::{process, reconcile};
 
 /// Brings all tasks of an earlier shim back, deletes what belongs to none, and makes keys agree with them.
@@ -52,8 +52,8 @@ pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
                 task.id = state.id,
                 "a container's task waits for a shim with Docker"
             );
-        } else if let Err(err) = discard_dir(&dir) {
-            tracing::warn!(dir = %dir.display(), error = %err, "a left-over task cannot be removed");
+        } else {
+            discard(&dir, &state);
         }
     }
     for slot in shim.tasks.all() {
@@ -69,6 +69,20 @@ pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Ends what a task without container or process has left.
+fn discard(dir: &Path, state: &State) {
+    for volume in &state.config.volumes {
+        if !state.cleaned_up
+            && let Err(err) = volumes::unmount(&volume.name)
+        {
+            tracing::error!(task.id = state.id, error = %err, "a left-over volume stays mounted");
+        }
+    }
+    if let Err(err) = discard_dir(dir) {
+        tracing::warn!(dir = %dir.display(), error = %err, "a left-over task cannot be removed");
+    }
 }
 
 /// State files by task id. A file that cannot be read is left alone.

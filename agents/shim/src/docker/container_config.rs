@@ -11,7 +11,7 @@ use dstack_agent_protocol::shim::{NetworkMode, TaskConfig};
 
 use crate::args::TaskDefaults;
 use crate::gpu::Vendor;
-use crate::mounts::volume_dir;
+use crate::volumes::volume_dir;
 
 /// Label of all containers of tasks.
 pub(crate) const IS_TASK_LABEL: &str = "ai.dstack.shim.is-task";

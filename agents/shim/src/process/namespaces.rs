@@ -20,12 +20,13 @@ const ROOT_DIR: &str = "root";
 /// Makes `/` the task's own, in the mount namespace that the caller has just entered.
 pub(super) fn make_private_root(spec: &KeeperSpec, has_pids: bool) -> io::Result<()> {
     let no_path: Option<&Path> = None;
-    // Nothing done here may reach the machine's mounts.
+    // Nothing done here may reach the machine's mounts. What the machine unmounts later goes here too, so that a disk
+    // is not kept busy by a task that does not use it.
     mount(
         no_path,
         "/",
         no_path,
-        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        MsFlags::MS_REC | MsFlags::MS_SLAVE,
         no_path,
     )?;
     let root = spec.task_dir.join(ROOT_DIR);

@@ -219,28 +219,6 @@ fn gpus_that_are_not_there_end_the_task() {
 }
 
 #[test]
-fn network_volumes_are_refused_clearly() {
-    let fake = fake(IDLE);
-    let shim = Shim::start("process", &fake.runner);
-    for (backend, text) in [
-        (
-            "aws",
-            "this version of the shim cannot mount network volumes",
-        ),
-        ("x", "unknown backend: \"x\""),
-    ] {
-        let mut config = task("volumes");
-        config["volumes"] = json!([{"backend": backend, "name": "v"}]);
-        let ended = shim.task_when(&shim.submit(&config), "terminated");
-        let message = ended["termination_message"].as_str().unwrap();
-        assert!(
-            message.starts_with("prepareVolumes error: ") && message.contains(text),
-            "{message}"
-        );
-    }
-}
-
-#[test]
 fn a_component_is_replaced_by_a_download() {
     use std::io::{Read, Write};
     let fake = fake(IDLE);

@@ -6,3 +6,4 @@ mod api;
 mod docker;
 mod process;
 mod support;
+mod volumes;
