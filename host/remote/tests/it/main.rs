@@ -1,0 +1,7 @@
+//! The clients against a real SSH server and real sockets.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod bed;
+mod local;
+mod ssh;
