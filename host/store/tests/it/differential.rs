@@ -131,7 +131,7 @@ fn history(tx: &mut dyn Tx, seed_number: u64) -> Result<Made, DbError> {
     let mut now = at(1000);
     let mut held: BTreeMap<(Pipeline, Uuid), (Held, world::Lease)> = BTreeMap::new();
 
-    for step in 0..60 {
+    for step in 0..48 {
         let context = format!("seed {seed_number}, step {step}");
         now = now
             .checked_add(Duration::from_millis(ids.below(12_000)))
@@ -150,8 +150,12 @@ fn history(tx: &mut dyn Tx, seed_number: u64) -> Result<Made, DbError> {
         // Both offer the same rows.
         let mut offered: BTreeMap<(Pipeline, Uuid), world::Lease> = BTreeMap::new();
         while let Some(lease) = world.claim(now, HOLD) {
-            if !is_over(&world, lease.pipeline, lease.id) {
-                offered.insert((lease.pipeline, lease.id), lease);
+            let key = (lease.pipeline, lease.id);
+            if is_over(&world, lease.pipeline, lease.id) {
+                // Nobody claims it in the store; a holder from before is of no interest any more.
+                held.remove(&key);
+            } else {
+                offered.insert(key, lease);
             }
         }
         let mut claimed = BTreeMap::new();
@@ -204,7 +208,9 @@ fn history(tx: &mut dyn Tx, seed_number: u64) -> Result<Made, DbError> {
                 _ => {}
             }
         }
-        compare_rows(tx, &world, &context)?;
+        if step % 8 == 7 {
+            compare_rows(tx, &world, &context)?;
+        }
     }
     compare_views(tx, &world, &known, now, seed_number)?;
     compare_cleanup(tx, &world, seed_number)?;
@@ -236,6 +242,13 @@ fn same<A: std::fmt::Debug>(ours: &A, theirs: &A, what: &str) {
     assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{what}");
 }
 
+/// Some forty rows of all: a view costs far more to compare than a row.
+fn spread<'a, T: 'a>(rows: impl Iterator<Item = &'a T>) -> impl Iterator<Item = &'a T> {
+    let rows: Vec<_> = rows.collect();
+    let step = (rows.len() / 40).max(1);
+    rows.into_iter().step_by(step)
+}
+
 fn compare_views(
     tx: &mut dyn Tx,
     world: &World,
@@ -243,7 +256,7 @@ fn compare_views(
     now: Timestamp,
     seed: u64,
 ) -> Result<(), DbError> {
-    for row in world.runs() {
+    for row in spread(world.runs()) {
         let mut ours = views::run(tx, row.id, now, known)?;
         if let Some(view) = &mut ours {
             view.jobs.sort_by_key(|it| it.id);
@@ -254,7 +267,7 @@ fn compare_views(
             &format!("seed {seed}, run"),
         );
     }
-    for row in world.jobs() {
+    for row in spread(world.jobs()) {
         let ours = views::job_submitted(tx, row.id, now, known)?;
         same(
             &ours,
@@ -274,7 +287,7 @@ fn compare_views(
             &format!("seed {seed}, terminating job"),
         );
     }
-    for row in world.instances() {
+    for row in spread(world.instances()) {
         let ours = views::instance(tx, row.id, now, known)?;
         same(
             &ours,
@@ -282,7 +295,7 @@ fn compare_views(
             &format!("seed {seed}, instance"),
         );
     }
-    for row in world.fleets() {
+    for row in spread(world.fleets()) {
         let ours = views::fleet(tx, row.id, now)?;
         same(
             &ours,
@@ -306,7 +319,7 @@ fn compare_cleanup(tx: &mut dyn Tx, world: &World, seed: u64) -> Result<(), DbEr
 #[tokio::test]
 async fn store_and_world_write_the_same() {
     let mut total = Made::new(Uuid::nil().into(), Uuid::nil().into());
-    for seed in 0..12 {
+    for seed in 0..6 {
         let test = open();
         let made = test.write(move |tx| history(tx, seed)).await.unwrap();
         total.add(&made);
@@ -320,7 +333,7 @@ async fn store_and_world_write_the_same() {
         ..
     } = total;
     assert!(
-        written > 500 && guarded > 50 && stale > 50 && claimed > 1000,
+        written > 200 && guarded > 20 && stale > 20 && claimed > 300,
         "{written} {guarded} {stale} {claimed}"
     );
 }

@@ -233,7 +233,7 @@ fn new_rows(
         .and_then(|id| world.fleet(id))
     {
         let number = made.number();
-        let mut row = rows::instance(fleet, number, small(ids, 5));
+        let mut row = rows::instance(fleet, number, 1000 + u32::try_from(number).unwrap());
         row.created_at = some_time(ids, now);
         row.status = pick(ids, InstanceStatus::ALL).unwrap();
         row.total_blocks = sometimes(ids, |_| 4);
@@ -262,7 +262,9 @@ fn patches(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes, n
     if let Some(id) = pick(ids, &known.runs).filter(|_| ids.below(3) == 0) {
         let spec = world.run(id).map(|it| Arc::clone(&it.spec));
         changes.runs.push(RunPatch {
-            status: sometimes(ids, |ids| pick(ids, RunStatus::ALL).unwrap()),
+            // What is over stays over.
+            status: sometimes(ids, |ids| pick(ids, RunStatus::ALL).unwrap())
+                .filter(|_| world.run(id).is_some_and(|it| !it.status.is_finished())),
             termination_reason: sometimes(ids, |ids| {
                 sometimes(ids, |_| RunTerminationReason::JobFailed)
             }),
@@ -287,9 +289,17 @@ fn patches(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes, n
         changes
             .jobs
             .extend(pick(ids, &known.jobs).map(|id| job_patch(ids, known, id, now)));
-        changes
-            .instances
-            .extend(pick(ids, &known.instances).map(|id| instance_patch(ids, known, id, now)));
+        if let Some(id) = pick(ids, &known.instances)
+            && changes.instances.iter().all(|it| it.id != id)
+        {
+            let mut patch = instance_patch(ids, known, id, now);
+            patch.status = patch.status.filter(|next| {
+                world
+                    .instance(id)
+                    .is_some_and(|it| it.status.is_active() || it.status.can_become(*next))
+            });
+            changes.instances.push(patch);
+        }
     }
     if let Some(id) = pick(ids, &known.fleets).filter(|_| ids.below(5) == 0) {
         let spec = world.fleet(id).map(|it| Arc::clone(&it.spec));
@@ -302,7 +312,7 @@ fn patches(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes, n
             spec: spec.filter(|_| ids.below(3) == 0),
             consolidation_attempt: sometimes(ids, |ids| small(ids, 15)),
             consolidated_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
-            deleted: sometimes(ids, |ids| ids.below(4) == 0),
+            deleted: (ids.below(12) == 0).then_some(true),
             ..FleetPatch::of(id)
         });
     }
@@ -387,7 +397,7 @@ fn instance_patch(ids: &mut Ids, known: &Known, id: InstanceId, now: Timestamp) 
         total_blocks: sometimes(ids, |ids| sometimes(ids, |ids| small(ids, 5))),
         busy_blocks_delta: i32::try_from(ids.below(5)).unwrap() - 2,
         owner_job: sometimes(ids, |ids| pick(ids, &known.jobs)),
-        deleted: sometimes(ids, |ids| ids.below(4) == 0),
+        deleted: (ids.below(12) == 0).then_some(true),
         ..InstancePatch::of(id)
     }
 }
