@@ -60,7 +60,7 @@ const fn is_name(name: &str) -> bool {
     let name = name.as_bytes();
     let mut at = 0;
     while at < name.len() {
-        if !matches!(name[at], b'a'..=b'z')
+        if !name[at].is_ascii_lowercase()
             && (at == 0 || !matches!(name[at], b'0'..=b'9' | b'_' | b'-'))
         {
             return false;

@@ -57,7 +57,12 @@ pub(crate) fn install() {
     // The default hook would write to the host's standard error.
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
-        let text = info.payload_as_str().unwrap_or("a payload that is no text");
+        let payload = info.payload();
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("a payload that is no text");
         let fields = Value::Object(Map::from_iter([(
             "location".to_owned(),
             Value::from(place),

@@ -1,10 +1,9 @@
 //! A whole backend through the host: the cloud in a folder.
 
-use crate::place::{folder, put};
+use crate::place::{all_offers, folder, instance_config, put};
 use dstack_backend_types::{
-    ErrorKind, InstanceConfiguration, Requirements, SshKey,
-    methods::{CreateInstanceRequest, GetOffersRequest, ListResourceGroupsRequest, StoredConfig},
-    resources::ResourcesSpec,
+    ErrorKind, SshKey,
+    methods::{CreateInstanceRequest, ListResourceGroupsRequest, StoredConfig},
 };
 use dstack_plugins::{Backend, Plugins, PluginsConfig, write_lock};
 use serde_json::{Value, json};
@@ -41,30 +40,12 @@ impl Fake {
     }
 
     async fn order(&self, provider_ref: &str) -> CreateInstanceRequest {
-        let offers = self.backend.get_offers(&all()).await.unwrap();
+        let offers = self.backend.get_offers(&all_offers()).await.unwrap();
         CreateInstanceRequest {
             offer: offers[0].clone(),
-            config: InstanceConfiguration {
-                project_name: "main".to_owned(),
-                instance_name: "cloud-0".to_owned(),
-                user: "admin".to_owned(),
-                ssh_keys: Vec::new(),
-                instance_id: None,
-                volumes: None,
-                reservation: None,
-                tags: None,
-                provider_ref: Some(provider_ref.to_owned()),
-            },
+            config: instance_config(provider_ref),
             placement_group: None,
         }
-    }
-}
-
-fn all() -> GetOffersRequest {
-    GetOffersRequest {
-        requirements: Requirements::of(ResourcesSpec::unconstrained()),
-        full_offers: false,
-        unallocated_resources: false,
     }
 }
 
@@ -79,7 +60,7 @@ async fn offers_come_in_chunks_and_in_order() {
         names.extend(chunk.into_iter().map(|offer| offer.instance.name));
     };
     fake.backend
-        .get_offers_in_chunks(&all(), each)
+        .get_offers_in_chunks(&all_offers(), each)
         .await
         .unwrap();
     assert_eq!(sizes, [500, 500, 500, 250]);

@@ -1,12 +1,9 @@
 //! The local backend and the service `machine`, with the real shim: it is kept, found and ended, whoever dies in between.
 
 use crate::built::programs;
-use crate::place::{folder, put, until};
+use crate::place::{all_offers, folder, instance_config, put, until};
 use dstack_backend_types::{
-    ErrorKind, InstanceAvailability, InstanceConfiguration, JobProvisioningData, Requirements,
-    SshKey,
-    methods::{CreateInstanceRequest, GetOffersRequest},
-    resources::ResourcesSpec,
+    ErrorKind, InstanceAvailability, JobProvisioningData, SshKey, methods::CreateInstanceRequest,
 };
 use dstack_plugins::{Backend, Machine, MachineConfig, Plugins, PluginsConfig, write_lock};
 use serde_json::json;
@@ -238,12 +235,7 @@ async fn the_local_backend_offers_this_machine_and_runs_a_shim_on_it() {
             .unwrap()
             .contains("no Docker engine")
     );
-    let request = GetOffersRequest {
-        requirements: Requirements::of(ResourcesSpec::unconstrained()),
-        full_offers: false,
-        unallocated_resources: false,
-    };
-    let offers = local.get_offers(&request).await.unwrap();
+    let offers = local.get_offers(&all_offers()).await.unwrap();
     assert_eq!(offers.len(), 1);
     let offer = &offers[0];
     assert_eq!(
@@ -263,17 +255,7 @@ async fn the_local_backend_offers_this_machine_and_runs_a_shim_on_it() {
             && offer.instance.resources.memory_mib > 256
             && offer.instance.resources.disk.size_mib > 0
     );
-    let config = InstanceConfiguration {
-        project_name: "main".to_owned(),
-        instance_name: "local-0".to_owned(),
-        user: "admin".to_owned(),
-        ssh_keys: Vec::new(),
-        instance_id: None,
-        volumes: None,
-        reservation: None,
-        tags: None,
-        provider_ref: Some("0123456789abcdef".to_owned()),
-    };
+    let config = instance_config("0123456789abcdef");
     let order = CreateInstanceRequest {
         offer: offer.clone(),
         config,

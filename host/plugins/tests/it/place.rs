@@ -1,6 +1,9 @@
 //! A plugin folder of a test.
 
 use crate::built::plugins;
+use dstack_backend_types::{
+    InstanceConfiguration, Requirements, methods::GetOffersRequest, resources::ResourcesSpec,
+};
 use dstack_plugins::{Backend, Isolation, Limits, Plugins, PluginsConfig};
 use serde_json::{Value, json};
 use std::{
@@ -70,5 +73,29 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The order for one instance.
+pub(crate) fn instance_config(provider_ref: &str) -> InstanceConfiguration {
+    InstanceConfiguration {
+        project_name: "main".to_owned(),
+        instance_name: "cloud-0".to_owned(),
+        user: "admin".to_owned(),
+        ssh_keys: Vec::new(),
+        instance_id: None,
+        volumes: None,
+        reservation: None,
+        tags: None,
+        provider_ref: Some(provider_ref.to_owned()),
+    }
+}
+
+/// Asks for all offers.
+pub(crate) fn all_offers() -> GetOffersRequest {
+    GetOffersRequest {
+        requirements: Requirements::of(ResourcesSpec::unconstrained()),
+        full_offers: false,
+        unallocated_resources: false,
     }
 }
