@@ -3,10 +3,12 @@
 mod auth;
 mod body;
 mod project;
+mod strict;
 
 pub(crate) use auth::{Authenticated, GlobalAdmin};
 pub(crate) use body::{Body, OptionalBody};
 pub(crate) use project::{Access, Manager, Member, MemberOrPublic, ProjectAdmin, SecretsManager};
+pub(crate) use strict::StrictBody;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;

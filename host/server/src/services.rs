@@ -1,7 +1,15 @@
 //! What requests do, one file a domain. Services are the only callers of the store on behalf of requests.
 
+pub(crate) mod backends;
 pub(crate) mod events;
+pub(crate) mod fleets;
+pub(crate) mod gpus;
 pub(crate) mod keyring;
+pub(crate) mod names;
+pub(crate) mod plans;
 pub(crate) mod projects;
+pub(crate) mod repos;
+mod run_views;
+pub(crate) mod runs;
 pub(crate) mod secrets;
 pub(crate) mod users;

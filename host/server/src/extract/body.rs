@@ -40,14 +40,14 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalBody<T> {
     }
 }
 
-async fn read(request: Request, app: &App) -> Result<Bytes, ApiError> {
+pub(super) async fn read(request: Request, app: &App) -> Result<Bytes, ApiError> {
     Bytes::from_request(request, app).await.map_err(|rejection| {
         ApiError::Invalid(vec![Invalid { kind: "value_error", path: Vec::new(), msg: rejection.body_text() }])
     })
 }
 
 /// Reads a value and refuses what the type does not know.
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let mut track = Track::new();
     let mut unknown = Vec::new();

@@ -19,7 +19,6 @@ const MAX_NAME: usize = 200;
 const MAX_VALUE: usize = 5000;
 
 /// The secrets of all projects.
-#[derive(Debug)]
 pub(crate) struct Secrets {
     store: Store,
     keyring: Keyring,

@@ -29,7 +29,6 @@ const CACHE_SIZE: usize = 10_000;
 const USER_NAME: NameRule = NameRule { kind: "Username", max: 60 };
 
 /// The users of the server.
-#[derive(Debug)]
 pub(crate) struct Users {
     store: Store,
     keyring: Keyring,

@@ -1,0 +1,155 @@
+//! Everything the routes and pipelines share.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use dstack_engine::changes::Hint;
+use dstack_engine::ids::Ids;
+use dstack_plugins::Plugins;
+use dstack_store::Store;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::compat::{self, version::Version};
+use crate::logs::FileLogs;
+use crate::ports::Clouds;
+use crate::services::backends::Backends;
+use crate::services::fleets::Fleets;
+use crate::services::keyring::Keyring;
+use crate::services::plans::Planner;
+use crate::services::projects::Projects;
+use crate::services::repos::Repos;
+use crate::services::runs::Runs;
+use crate::services::secrets::Secrets;
+use crate::services::users::Users;
+use crate::settings::Settings;
+
+/// The time, in the precision of the database.
+pub(crate) fn now() -> Timestamp {
+    let now = Timestamp::now();
+    // Cutting fractions keeps the time in range.
+    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
+}
+
+/// Chance for one request.
+pub(crate) fn chance() -> Ids {
+    let (a, b) = (Uuid::new_v4().as_u64_pair(), Uuid::new_v4().as_u64_pair());
+    Ids::new([a.0, a.1, b.0, b.1])
+}
+
+/// What people may do who are no admins (`default_permissions` of `config.yml`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permissions {
+    /// Make projects.
+    pub non_admins_create_projects: bool,
+    /// Make and change SSH fleets.
+    pub non_admins_manage_ssh_fleets: bool,
+    /// Project managers may read and change secrets.
+    pub managers_manage_secrets: bool,
+}
+
+impl Default for Permissions {
+    fn default() -> Self {
+        Self { non_admins_create_projects: true, non_admins_manage_ssh_fleets: true, managers_manage_secrets: false }
+    }
+}
+
+/// Wakes pipelines after a commit; in tests it may do nothing.
+pub type HintSink = Arc<dyn Fn(&[Hint]) + Send + Sync>;
+
+/// What an [`App`] is made of.
+pub struct Parts {
+    /// Settings.
+    pub settings: Settings,
+    /// Database.
+    pub store: Store,
+    /// Encryption.
+    pub keyring: Keyring,
+    /// Rights of people who are no admins.
+    pub permissions: Permissions,
+    /// Backend plugins, for the list and for configurations.
+    pub plugins: Plugins,
+    /// The projects' backends as the store and `config.yml` have them.
+    pub backends: Arc<Backends>,
+    /// The backends of all projects, open for calls.
+    pub clouds: Arc<dyn Clouds>,
+    /// Wakes pipelines.
+    pub hints: HintSink,
+}
+
+/// The server's state. Clones share it.
+#[derive(Clone)]
+pub struct App(Arc<State>);
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("App")
+    }
+}
+
+/// The inside of an [`App`].
+pub struct State {
+    /// Settings.
+    pub settings: Settings,
+    /// Database.
+    pub store: Store,
+    /// Encryption.
+    pub keyring: Keyring,
+    /// Logs of jobs.
+    pub logs: FileLogs,
+    /// The backends of all projects.
+    pub clouds: Arc<dyn Clouds>,
+    pub(crate) plugins: Plugins,
+    pub(crate) backends: Arc<Backends>,
+    pub(crate) permissions: Permissions,
+    pub(crate) version: Version,
+    pub(crate) users: Arc<Users>,
+    pub(crate) projects: Projects,
+    pub(crate) secrets: Secrets,
+    pub(crate) repos: Repos,
+    pub(crate) runs: Runs,
+    pub(crate) fleets: Fleets,
+    pub(crate) planner: Arc<Planner>,
+}
+
+impl Deref for App {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl App {
+    /// Puts the services together.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { settings, store, keyring, permissions, plugins, backends, clouds, hints } = parts;
+        let users = Arc::new(Users::new(store.clone(), keyring.clone(), permissions));
+        let planner = Arc::new(Planner::new(store.clone(), clouds.clone(), users.clone(), settings.clone()));
+        Self(Arc::new(State {
+            logs: FileLogs::new(settings.logs_root()),
+            version: compat::server_version(&settings.version),
+            projects: Projects::new(
+                store.clone(),
+                keyring.clone(),
+                permissions,
+                settings.user_project_quota,
+                users.clone(),
+            ),
+            secrets: Secrets::new(store.clone(), keyring.clone()),
+            repos: Repos::new(store.clone(), keyring.clone(), settings.code_upload_limit),
+            runs: Runs::new(store.clone(), planner.clone(), hints.clone(), settings.sshproxy.clone()),
+            fleets: Fleets::new(store.clone(), planner.clone(), permissions, hints),
+            planner,
+            users,
+            settings,
+            store,
+            keyring,
+            clouds,
+            plugins,
+            backends,
+            permissions,
+        }))
+    }
+}

@@ -1,0 +1,140 @@
+//! What the official client can read: it knows a fixed set of backends and breaks on any other.
+//!
+//! It sees `remote` in place of others, with the true name in front of the instance type's name (`acme:gpu-1x`).
+
+use dstack_api::config::RunConfiguration;
+use dstack_api::fleets::{Fleet, FleetPlan};
+use dstack_api::instances::Instance;
+use dstack_api::jobs::{JobPlan, JobSubmission};
+use dstack_api::runs::{Run, RunPlan, RunSpec};
+use dstack_backend_types::backend_type::KNOWN_BACKENDS;
+use dstack_backend_types::{BackendType, InstanceOfferWithAvailability, InstanceType, JobProvisioningData};
+
+use super::Client;
+
+/// Whether the official client can read this backend's name.
+pub(crate) fn is_known(backend: &BackendType) -> bool {
+    // `local` is ours; the reference keeps its own local driver out of its lists.
+    *backend != BackendType::LOCAL && KNOWN_BACKENDS.iter().any(|known| *backend == known.name)
+}
+
+/// Rewrites an answer for the client that asked.
+pub(crate) trait Show {
+    /// Changes what this client could not read.
+    fn show(&mut self, client: &Client);
+}
+
+impl<T: Show> Show for Vec<T> {
+    fn show(&mut self, client: &Client) {
+        self.iter_mut().for_each(|item| item.show(client));
+    }
+}
+
+impl<T: Show> Show for Option<T> {
+    fn show(&mut self, client: &Client) {
+        if let Some(item) = self {
+            item.show(client);
+        }
+    }
+}
+
+fn hide(backend: &mut BackendType, instance: &mut InstanceType, client: &Client) {
+    if !client.ours && !is_known(backend) {
+        instance.name = format!("{}:{}", backend.as_str(), instance.name);
+        *backend = BackendType::REMOTE;
+    }
+}
+
+impl Show for InstanceOfferWithAvailability {
+    fn show(&mut self, client: &Client) {
+        hide(&mut self.backend, &mut self.instance, client);
+    }
+}
+
+impl Show for JobProvisioningData {
+    fn show(&mut self, client: &Client) {
+        hide(&mut self.backend, &mut self.instance_type, client);
+        if !client.ours && self.base_backend.as_ref().is_some_and(|base| !is_known(base)) {
+            self.base_backend = None;
+        }
+        // The official client reads these as plain values.
+        if self.hostname.is_none() {
+            self.hostname = Some(String::new());
+        }
+        if self.ssh_port.is_none() {
+            self.ssh_port = Some(22);
+        }
+    }
+}
+
+impl Show for Instance {
+    fn show(&mut self, client: &Client) {
+        let Some(backend) = &mut self.backend else { return };
+        match &mut self.instance_type {
+            Some(instance_type) => hide(backend, instance_type, client),
+            None if !client.ours && !is_known(backend) => *backend = BackendType::REMOTE,
+            None => {}
+        }
+    }
+}
+
+impl Show for JobSubmission {
+    fn show(&mut self, client: &Client) {
+        self.job_provisioning_data.show(client);
+        if let Some(runtime) = &mut self.job_runtime_data {
+            runtime.offer.show(client);
+        }
+    }
+}
+
+impl Show for RunSpec {
+    fn show(&mut self, client: &Client) {
+        if client.version.is_some()
+            && let RunConfiguration::Task(task) = &mut self.configuration
+            && task.groups.is_none()
+            && task.nodes.is_none()
+        {
+            task.nodes = Some(1);
+        }
+    }
+}
+
+impl Show for Run {
+    fn show(&mut self, client: &Client) {
+        self.run_spec.show(client);
+        for job in &mut self.jobs {
+            job.job_spec.ssh_key = None;
+            job.job_submissions.show(client);
+        }
+        self.latest_job_submission.show(client);
+    }
+}
+
+impl Show for JobPlan {
+    fn show(&mut self, client: &Client) {
+        self.job_spec.ssh_key = None;
+        self.offers.show(client);
+    }
+}
+
+impl Show for RunPlan {
+    fn show(&mut self, client: &Client) {
+        self.run_spec.show(client);
+        self.effective_run_spec.show(client);
+        self.job_plans.show(client);
+        self.current_resource.show(client);
+    }
+}
+
+impl Show for Fleet {
+    fn show(&mut self, client: &Client) {
+        self.instances.show(client);
+    }
+}
+
+impl Show for FleetPlan {
+    fn show(&mut self, client: &Client) {
+        self.current_resource.show(client);
+        self.offers.show(client);
+    }
+}

@@ -1,0 +1,96 @@
+//! Logs of jobs, in files: one per submission and producer, one JSON object a line, only ever appended to.
+//!
+//! ```text
+//! <root>/projects/<project>/logs/<run>/<submission>/job.log
+//!                                                   runner.log
+//! ```
+//! A page's token is a byte offset, so that the last page of a long log costs as much as the first one.
+
+mod file;
+mod line;
+
+use std::path::PathBuf;
+
+use dstack_api::logs::JobSubmissionLogs;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+pub use file::FileLogs;
+
+/// Whose output it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Producer {
+    /// The job's commands.
+    Job,
+    /// The runner itself.
+    Runner,
+}
+
+/// The log of one submission. The names come from the database, never from a request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LogKey {
+    /// Project.
+    pub project: String,
+    /// Run.
+    pub run: String,
+    /// Submission of the job.
+    pub submission: Uuid,
+    /// Whose output.
+    pub producer: Producer,
+}
+
+/// A piece of output: usually a line, with its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// When it was written.
+    pub at: Timestamp,
+    /// The bytes as they were written.
+    pub message: Vec<u8>,
+}
+
+/// Which part of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogQuery {
+    /// Only what is later than this.
+    pub after: Option<Timestamp>,
+    /// Only what is earlier than this.
+    pub before: Option<Timestamp>,
+    /// Newest first.
+    pub descending: bool,
+    /// Token of the previous page.
+    pub token: Option<String>,
+    /// Entries at most.
+    pub limit: usize,
+}
+
+impl LogQuery {
+    /// Refuses a token that is none of ours, also where there is nothing to read.
+    ///
+    /// # Errors
+    /// [`LogError::BadToken`].
+    pub(crate) fn check_token(&self) -> Result<Option<u64>, LogError> {
+        let Some(token) = &self.token else { return Ok(None) };
+        let digits = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit());
+        token.parse().ok().filter(|_| digits).map(Some).ok_or_else(|| LogError::BadToken(token.clone()))
+    }
+}
+
+/// Why logs cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The token is none of ours.
+    #[error("Invalid next_token: {0}. Must be a non-negative integer.")]
+    BadToken(String),
+    /// The file system refused.
+    #[error("cannot use the log file {path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// A page of a log, as the API answers it.
+pub type LogPage = JobSubmissionLogs;

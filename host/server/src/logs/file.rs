@@ -1,0 +1,218 @@
+//! The files themselves. Everything here blocks; the async functions move the work to a blocking thread.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dstack_api::logs::LogEvent;
+use jiff::Timestamp;
+
+use super::{LogEntry, LogError, LogKey, LogPage, LogQuery, Producer, line};
+
+/// Bytes read at once when going backwards.
+const BLOCK: u64 = 64 * 1024;
+
+/// The store of logs.
+#[derive(Debug, Clone)]
+pub struct FileLogs {
+    root: Arc<PathBuf>,
+}
+
+impl FileLogs {
+    /// Files below `<root>/projects`.
+    #[must_use]
+    pub fn new(root: PathBuf) -> Self {
+        Self { root: Arc::new(root) }
+    }
+
+    fn path(&self, key: &LogKey) -> PathBuf {
+        let file = match key.producer {
+            Producer::Job => "job.log",
+            Producer::Runner => "runner.log",
+        };
+        let mut path = self.root.join("projects");
+        path.extend([&key.project, "logs", &key.run, &key.submission.to_string(), file]);
+        path
+    }
+
+    /// Adds entries at the end, in their order. When this answers, a reader sees them.
+    ///
+    /// # Errors
+    /// The file system refused; then none of the entries may be taken as stored.
+    pub async fn append(&self, key: &LogKey, entries: Vec<LogEntry>) -> Result<(), LogError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let path = self.path(key);
+        blocking(move || {
+            let mut bytes = Vec::new();
+            entries.iter().for_each(|entry| line::write(entry, &mut bytes));
+            append(&path, &bytes).map_err(|source| LogError::Io { path, source })
+        })
+        .await
+    }
+
+    /// Reads a page. A log that is not there is empty.
+    ///
+    /// # Errors
+    /// A token that is none of ours, or the file system.
+    pub async fn poll(&self, key: &LogKey, query: LogQuery) -> Result<LogPage, LogError> {
+        let path = self.path(key);
+        blocking(move || {
+            let token = query.check_token()?;
+            let file = match File::open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(LogPage::default()),
+                Err(source) => return Err(LogError::Io { path, source }),
+            };
+            let page = if query.descending { backwards(&file, &query, token) } else { forwards(&file, &query, token) };
+            page.map_err(|source| LogError::Io { path, source })
+        })
+        .await
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Result<T, LogError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(LogError::Io { path: PathBuf::new(), source: std::io::Error::other(error.to_string()) })
+    })
+}
+
+fn append(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let open = || OpenOptions::new().create(true).append(true).read(true).open(path);
+    let mut file = match open() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            open()?
+        }
+        other => other?,
+    };
+    let end = file.seek(SeekFrom::End(0))?;
+    if end > 0 {
+        // A line cut by a crash must not swallow the next one.
+        file.seek(SeekFrom::Start(end - 1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+        }
+    }
+    // One write, so that a reader sees whole lines or, at worst, one without its end, which it leaves alone.
+    file.write_all(bytes)
+}
+
+fn forwards(file: &File, query: &LogQuery, token: Option<u64>) -> std::io::Result<LogPage> {
+    let start = match (token, query.after) {
+        (Some(token), _) => token,
+        (None, Some(after)) => first_after(file, after)?,
+        (None, None) => 0,
+    };
+    let mut reader = BufReader::new(file);
+    let mut at = reader.seek(SeekFrom::Start(start))?;
+    let mut page = LogPage::default();
+    let mut buffer = Vec::new();
+    loop {
+        buffer.clear();
+        let read = reader.read_until(b'\n', &mut buffer)?;
+        if buffer.last() != Some(&b'\n') {
+            return Ok(page);
+        }
+        if let Some(event) = line::read(&buffer) {
+            if query.before.is_some_and(|before| event.timestamp >= before) {
+                return Ok(page);
+            }
+            if query.after.is_none_or(|after| event.timestamp > after) {
+                if page.logs.len() >= query.limit {
+                    // There is more, and it begins here.
+                    page.next_token = Some(at.to_string());
+                    return Ok(page);
+                }
+                page.logs.push(event);
+            }
+        }
+        at += u64::try_from(read).unwrap_or(0);
+    }
+}
+
+/// Lines from the end of the file to its beginning. The token is the end of what was not shown yet.
+fn backwards(file: &File, query: &LogQuery, token: Option<u64>) -> std::io::Result<LogPage> {
+    let length = file.metadata()?.len();
+    let mut end = match token {
+        Some(token) => token.min(length),
+        None => whole_lines(file, length)?,
+    };
+    let mut page = LogPage::default();
+    while end > 0 {
+        let start = line_start(file, end)?;
+        let text = read_range(file, start, end)?;
+        if let Some(event) = line::read(&text) {
+            if query.after.is_some_and(|after| event.timestamp <= after) {
+                return Ok(page);
+            }
+            if wanted(&event, query) {
+                if page.logs.len() >= query.limit {
+                    page.next_token = Some(end.to_string());
+                    return Ok(page);
+                }
+                page.logs.push(event);
+            }
+        }
+        end = start;
+    }
+    Ok(page)
+}
+
+fn wanted(event: &LogEvent, query: &LogQuery) -> bool {
+    query.before.is_none_or(|before| event.timestamp < before)
+}
+
+/// Where the last whole line ends.
+fn whole_lines(file: &File, length: u64) -> std::io::Result<u64> {
+    if length == 0 || read_range(file, length - 1, length)? == b"\n" { Ok(length) } else { line_start(file, length + 1) }
+}
+
+/// Where the line begins that ends (with its line end) at `end`.
+fn line_start(file: &File, end: u64) -> std::io::Result<u64> {
+    let mut to = end.saturating_sub(1);
+    while to > 0 {
+        let from = to.saturating_sub(BLOCK);
+        let bytes = read_range(file, from, to)?;
+        if let Some(found) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(from + u64::try_from(found).unwrap_or(0) + 1);
+        }
+        to = from;
+    }
+    Ok(0)
+}
+
+fn read_range(mut file: &File, from: u64, to: u64) -> std::io::Result<Vec<u8>> {
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(to.saturating_sub(from)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The offset of a line before which nothing is later than `after`, by halving. Entries are in the order of their times.
+fn first_after(file: &File, after: Timestamp) -> std::io::Result<u64> {
+    let (mut low, mut high) = (0, file.metadata()?.len());
+    while high - low > BLOCK {
+        let middle = low + (high - low) / 2;
+        let start = line_start(file, middle + 1)?;
+        let end = (middle + BLOCK).min(high);
+        let bytes = read_range(file, start, end)?;
+        let time = bytes.split(|byte| *byte == b'\n').next().and_then(line::time);
+        match time {
+            Some(at) if at <= after && start > low => low = start,
+            Some(at) if at > after => high = start.max(low),
+            // A damaged or very long line: the rest is read from where we are sure.
+            _ => return Ok(low),
+        }
+    }
+    Ok(low)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! `/api/project/{project_name}/logs/poll`
+
+use axum::Json;
+use axum::extract::State;
+use dstack_api::logs::{JobSubmissionLogs, PollLogsRequest};
+use dstack_engine::ids::JobId;
+use dstack_store::{jobs, runs};
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::extract::{Body, Member};
+use crate::logs::{LogError, LogKey, LogQuery, Producer};
+use crate::services::names;
+
+/// A page of a job's log. What is not there, or not the project's, is empty.
+///
+/// # Errors
+/// 400 for a token that is none of ours.
+pub(super) async fn poll(
+    State(app): State<App>,
+    Member(access): Member,
+    Body(request): Body<PollLogsRequest>,
+) -> Result<Json<JobSubmissionLogs>, ApiError> {
+    names::check_limit(request.limit, 1000)?;
+    let query = LogQuery {
+        after: request.start_time,
+        before: request.end_time,
+        descending: request.descending,
+        token: request.next_token,
+        limit: usize::try_from(request.limit).unwrap_or(usize::MAX),
+    };
+    query.check_token().map_err(refused)?;
+    let (project, id, name) = (access.project.id, JobId(request.job_submission_id), request.run_name);
+    // The path is made from the database's names, so that a request cannot point elsewhere.
+    let run = app
+        .store
+        .read(move |tx| {
+            let job = jobs::get(tx, id)?.filter(|job| job.project_id == project);
+            let Some(job) = job else { return Ok(None) };
+            Ok(runs::get(tx, job.run_id)?.filter(|run| *run.name == *name).map(|run| run.name.to_string()))
+        })
+        .await?;
+    let Some(run) = run else { return Ok(Json(JobSubmissionLogs::default())) };
+    let key = LogKey {
+        project: access.project.name.clone(),
+        run,
+        submission: id.0,
+        producer: if request.diagnose { Producer::Runner } else { Producer::Job },
+    };
+    Ok(Json(app.logs.poll(&key, query).await.map_err(refused)?))
+}
+
+fn refused(error: LogError) -> ApiError {
+    match error {
+        LogError::BadToken(_) => ApiError::refused(error.to_string()),
+        LogError::Io { ref source, .. } => {
+            tracing::error!(%error, %source, "cannot read logs");
+            ApiError::refused("Failed to poll logs from log storage")
+        }
+    }
+}

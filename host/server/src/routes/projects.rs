@@ -1,0 +1,100 @@
+//! `/api/projects/…`
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use dstack_api::projects::{
+    CreateProjectRequest, DeleteProjectsRequest, ListProjectsRequest, Project, RemoveProjectMembersRequest,
+    SetProjectMembersRequest, UpdateProjectRequest,
+};
+
+use super::users::listed;
+use crate::app::App;
+use crate::compat::Client;
+use crate::error::ApiError;
+use crate::extract::{Access, Authenticated, Body, Manager, MemberOrPublic, OptionalBody, ProjectAdmin};
+
+/// `list`: what the caller may see.
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Authenticated,
+    OptionalBody(request): OptionalBody<ListProjectsRequest>,
+) -> Result<Response, ApiError> {
+    Ok(listed(app.projects.list(&caller, request).await?))
+}
+
+/// `list_only_no_fleets`
+pub(super) async fn list_only_no_fleets(
+    State(app): State<App>,
+    caller: Authenticated,
+) -> Result<Json<Vec<Project>>, ApiError> {
+    Ok(Json(app.projects.without_fleets(&caller).await?))
+}
+
+/// `create`
+pub(super) async fn create(
+    State(app): State<App>,
+    caller: Authenticated,
+    client: Client,
+    Body(request): Body<CreateProjectRequest>,
+) -> Result<Json<Project>, ApiError> {
+    Ok(Json(app.projects.create(&caller, request, &client).await?))
+}
+
+/// `delete`
+pub(super) async fn delete(
+    State(app): State<App>,
+    caller: Authenticated,
+    Body(request): Body<DeleteProjectsRequest>,
+) -> Result<Json<()>, ApiError> {
+    Ok(Json(app.projects.delete(&caller, request.projects_names).await?))
+}
+
+/// `get`
+pub(super) async fn get(
+    State(app): State<App>,
+    MemberOrPublic(access): MemberOrPublic,
+    client: Client,
+) -> Result<Json<Project>, ApiError> {
+    Ok(Json(app.projects.get(access.project.id, &client).await?))
+}
+
+/// `set_members`: replaces all.
+pub(super) async fn set_members(
+    State(app): State<App>,
+    Manager(access): Manager,
+    client: Client,
+    Body(request): Body<SetProjectMembersRequest>,
+) -> Result<Json<Project>, ApiError> {
+    Ok(Json(app.projects.set_members(&access, request.members, &client).await?))
+}
+
+/// `add_members`: managers, and everybody on a public project for themselves.
+pub(super) async fn add_members(
+    State(app): State<App>,
+    access: Access,
+    client: Client,
+    Body(request): Body<SetProjectMembersRequest>,
+) -> Result<Json<Project>, ApiError> {
+    Ok(Json(app.projects.add_members(&access, request.members, &client).await?))
+}
+
+/// `remove_members`: managers, and everybody for themselves.
+pub(super) async fn remove_members(
+    State(app): State<App>,
+    access: Access,
+    client: Client,
+    Body(request): Body<RemoveProjectMembersRequest>,
+) -> Result<Json<Project>, ApiError> {
+    Ok(Json(app.projects.remove_members(&access, request.usernames, &client).await?))
+}
+
+/// `update`
+pub(super) async fn update(
+    State(app): State<App>,
+    ProjectAdmin(access): ProjectAdmin,
+    client: Client,
+    Body(request): Body<UpdateProjectRequest>,
+) -> Result<Json<Project>, ApiError> {
+    Ok(Json(app.projects.update(&access, request, &client).await?))
+}

@@ -1,0 +1,104 @@
+//! `/api/runs/list`, `/api/project/{project_name}/runs/…` and `…/gpus/list`
+
+use axum::Json;
+use axum::extract::State;
+use dstack_api::gpus::{ListGpusRequest, ListGpusResponse};
+use dstack_api::runs::{
+    ApplyRunPlanRequest, DeleteRunsRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest, Run, RunPlan,
+    StopRunsRequest,
+};
+use dstack_backend_types::BackendType;
+
+use crate::app::App;
+use crate::compat::Client;
+use crate::compat::view::{self, Show};
+use crate::error::ApiError;
+use crate::extract::{Authenticated, Body, Member, StrictBody};
+use crate::services::gpus;
+
+/// An answer as this client can read it.
+pub(super) fn shown<T: Show>(mut answer: T, client: &Client) -> Json<T> {
+    answer.show(client);
+    Json(answer)
+}
+
+/// `list`
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Authenticated,
+    client: Client,
+    Body(request): Body<ListRunsRequest>,
+) -> Result<Json<Vec<Run>>, ApiError> {
+    Ok(shown(app.runs.list(&caller, request).await?, &client))
+}
+
+/// `get`
+pub(super) async fn get(
+    State(app): State<App>,
+    Member(access): Member,
+    client: Client,
+    Body(request): Body<GetRunRequest>,
+) -> Result<Json<Run>, ApiError> {
+    Ok(shown(app.runs.get(&access, request).await?, &client))
+}
+
+/// `get_plan`: what applying would do, with offers.
+pub(super) async fn get_plan(
+    State(app): State<App>,
+    Member(access): Member,
+    client: Client,
+    StrictBody(request): StrictBody<GetRunPlanRequest>,
+) -> Result<Json<RunPlan>, ApiError> {
+    Ok(shown(app.runs.plan(&access, request).await?, &client))
+}
+
+/// `apply`: makes a run, or changes the active one of that name.
+pub(super) async fn apply(
+    State(app): State<App>,
+    Member(access): Member,
+    client: Client,
+    StrictBody(request): StrictBody<ApplyRunPlanRequest>,
+) -> Result<Json<Run>, ApiError> {
+    Ok(shown(app.runs.apply(&access, request).await?, &client))
+}
+
+/// `stop`: asks the named runs to end. Unknown and finished names are skipped; the pipelines do the stopping.
+pub(super) async fn stop(
+    State(app): State<App>,
+    Member(access): Member,
+    Body(request): Body<StopRunsRequest>,
+) -> Result<Json<()>, ApiError> {
+    Ok(Json(app.runs.stop(&access, request.runs_names, request.abort).await?))
+}
+
+/// `delete`: finished runs only.
+pub(super) async fn delete(
+    State(app): State<App>,
+    Member(access): Member,
+    Body(request): Body<DeleteRunsRequest>,
+) -> Result<Json<()>, ApiError> {
+    Ok(Json(app.runs.delete(&access, request.runs_names).await?))
+}
+
+/// `gpus/list`: offers grouped by GPU.
+pub(super) async fn list_gpus(
+    State(app): State<App>,
+    Member(access): Member,
+    client: Client,
+    StrictBody(request): StrictBody<ListGpusRequest>,
+) -> Result<Json<ListGpusResponse>, ApiError> {
+    let mut answer = gpus::list(&app.planner, &access, request).await?;
+    if !client.ours {
+        let hide = |kind: &mut BackendType| {
+            if !view::is_known(kind) {
+                *kind = BackendType::REMOTE;
+            }
+        };
+        let groups = answer.gpus.iter_mut().map(|group| (&mut group.backends, &mut group.backend));
+        let cpus = answer.cpus.iter_mut().flatten().map(|group| (&mut group.backends, &mut group.backend));
+        for (backends, backend) in groups.chain(cpus) {
+            backends.iter_mut().flatten().chain(backend).for_each(hide);
+        }
+    }
+    Ok(Json(answer))
+}

@@ -1,0 +1,90 @@
+//! The server itself: version, health, plugins, events; and what is asked of paths that are not there.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use dstack_api::events::{Event, ListEventsRequest};
+use dstack_api::plugins::{ListPluginsResponse, PluginInfo};
+use dstack_api::server_info::{HealthcheckResponse, ServerInfo};
+use dstack_backend_types::BackendType;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::compat::{Client, view};
+use crate::error::ApiError;
+use crate::extract::{Authenticated, Body, GlobalAdmin};
+use crate::services::events;
+
+/// `GET /healthcheck`
+pub(super) async fn healthcheck() -> Json<HealthcheckResponse> {
+    Json(HealthcheckResponse { status: "running".to_owned() })
+}
+
+/// `POST /api/server/get_info`: the version the server acts as. Anybody may ask.
+pub(super) async fn get_info(State(app): State<App>) -> Json<ServerInfo> {
+    Json(ServerInfo { server_version: Some(app.version.to_string()) })
+}
+
+/// `POST /api/backends/list_types`: the backends of the plugins that are there. Anybody may ask.
+pub(super) async fn list_backend_types(State(app): State<App>, client: Client) -> Json<Vec<BackendType>> {
+    let types = app.plugins.manifests().map(|manifest| BackendType::new(manifest.name.clone()));
+    Json(types.filter(|kind| client.ours || view::is_known(kind)).collect())
+}
+
+/// `POST /api/auth/list_providers`: no login by browser.
+pub(super) async fn list_providers() -> Json<Vec<Value>> {
+    Json(Vec::new())
+}
+
+/// `POST /api/x/plugins/list`: every file in the plugin folders with its state.
+///
+/// # Errors
+/// 403 unless the caller is a global admin.
+pub(super) async fn list_plugins(
+    State(app): State<App>,
+    _admin: GlobalAdmin,
+) -> Result<Json<ListPluginsResponse>, ApiError> {
+    let word = |value: Value| value.as_str().unwrap_or_default().to_owned();
+    let plugins = app.plugins.list().into_iter().map(|status| PluginInfo {
+        state: word(json!(status.state)),
+        isolation: status.isolation.map(|isolation| word(json!(isolation))),
+        name: status.name,
+        version: status.version,
+        path: status.path.display().to_string(),
+        reason: status.error,
+        capabilities: status.capabilities,
+        sha256: status.hash,
+        lost_threads: 0,
+    });
+    Ok(Json(ListPluginsResponse { plugins: plugins.collect() }))
+}
+
+/// `POST /api/events/list`
+///
+/// # Errors
+/// 422 for several filters of one kind.
+pub(super) async fn list_events(
+    State(app): State<App>,
+    caller: Authenticated,
+    Body(request): Body<ListEventsRequest>,
+) -> Result<Json<Vec<Event>>, ApiError> {
+    Ok(Json(events::list(&app.store, &caller, request).await?))
+}
+
+/// A path that is not there: 404 for reading, 405 for everything else, which is what clients expect.
+pub(super) async fn unknown(method: Method, uri: Uri) -> Response {
+    if method != Method::GET && method != Method::HEAD {
+        return wrong_method().await;
+    }
+    if uri.path() == "/" {
+        let text = concat!("dstack server ", env!("CARGO_PKG_VERSION"), "\n");
+        return (StatusCode::OK, text).into_response();
+    }
+    (StatusCode::NOT_FOUND, Json(json!({"detail": "Not Found"}))).into_response()
+}
+
+/// A path that does not take this method.
+pub(super) async fn wrong_method() -> Response {
+    (StatusCode::METHOD_NOT_ALLOWED, Json(json!({"detail": "Method Not Allowed"}))).into_response()
+}

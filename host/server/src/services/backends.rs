@@ -1,0 +1,192 @@
+//! The backends of projects: what is stored of them, and what `config.yml` says.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dstack_api::config::BackendEntry;
+use dstack_backend_types::BackendType;
+use dstack_engine::ids::ProjectId;
+use dstack_plugins::Plugins;
+use dstack_store::backends::{self, BackendRow};
+use dstack_store::instances::{self, InstancesFilter};
+use dstack_store::projects::ProjectRow;
+use dstack_store::{Page, Store};
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::keyring::Keyring;
+use crate::app::now;
+use crate::clouds::{ProjectBackend, ProjectBackends};
+use crate::error::ApiError;
+
+/// The backends of all projects.
+pub struct Backends {
+    store: Store,
+    keyring: Keyring,
+    plugins: Plugins,
+    /// `None`: on while no other backend is configured anywhere.
+    local: Option<bool>,
+    default_creds: bool,
+    known: Mutex<HashMap<ProjectId, Arc<Vec<ProjectBackend>>>>,
+}
+
+impl std::fmt::Debug for Backends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Backends")
+    }
+}
+
+impl Backends {
+    /// `local` is the setting of the same name; `default_creds` allows the server's own cloud credentials.
+    #[must_use]
+    pub fn new(store: Store, keyring: Keyring, plugins: Plugins, local: Option<bool>, default_creds: bool) -> Self {
+        Self { store, keyring, plugins, local, default_creds, known: Mutex::default() }
+    }
+
+    async fn read(&self, project: ProjectId) -> Result<Vec<ProjectBackend>, ApiError> {
+        let only_stored = self.local == Some(false);
+        let unset = self.local.is_none();
+        let (rows, others) = self
+            .store
+            .read(move |tx| {
+                let rows = backends::of_project(tx, project)?;
+                let others = unset && backends::all(tx)?.iter().any(|row| row.kind != BackendType::LOCAL);
+                Ok((rows, others))
+            })
+            .await?;
+        let mut found = Vec::new();
+        for row in rows {
+            match self.open(&row) {
+                Ok(config) => found.push(ProjectBackend { kind: row.kind, config }),
+                Err(error) => {
+                    tracing::error!(backend = row.kind.as_str(), %error, "a stored backend cannot be used");
+                }
+            }
+        }
+        let has_local = found.iter().any(|backend| backend.kind == BackendType::LOCAL);
+        if !has_local && !only_stored && !others {
+            found.push(ProjectBackend { kind: BackendType::LOCAL, config: json!({"type": "local"}) });
+        }
+        if only_stored {
+            found.retain(|backend| backend.kind != BackendType::LOCAL);
+        }
+        Ok(found)
+    }
+
+    fn open(&self, row: &BackendRow) -> Result<Value, ApiError> {
+        let internal = |error: &dyn std::fmt::Display| ApiError::Internal(error.to_string());
+        let text = self.keyring.open(&row.secret).map_err(|error| internal(&error))?;
+        serde_json::from_str(text.expose()).map_err(|error| internal(&error))
+    }
+
+    fn forget(&self, project: ProjectId) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whether `local` is on anywhere depends on all projects.
+        known.clear();
+        drop(known);
+        self.plugins.forget(&project.to_string(), None);
+    }
+
+    /// Makes the stored backends of a project what `config.yml` says. A backend that cannot be configured is reported and
+    /// left as it was; one that is in use stays.
+    ///
+    /// # Errors
+    /// The database.
+    pub async fn apply(&self, project: &ProjectRow, wanted: &[BackendEntry]) -> Result<(), ApiError> {
+        let id = project.id;
+        for entry in wanted {
+            match self.configure(project, entry).await {
+                Ok(row) => self.store.write(move |tx| backends::put(tx, &row)).await?,
+                Err(reason) => tracing::error!(
+                    backend = entry.backend.as_str(),
+                    project = project.name,
+                    reason,
+                    "a backend of config.yml cannot be configured"
+                ),
+            }
+        }
+        let keep: Vec<BackendType> = wanted.iter().map(|entry| entry.backend.clone()).collect();
+        let kept = self
+            .store
+            .write(move |tx| {
+                let filter = InstancesFilter {
+                    projects: Some(vec![id]),
+                    fleets: None,
+                    only_active: true,
+                    page: Page { limit: u32::MAX, ..Page::default() },
+                };
+                let machines = instances::list(tx, &filter)?;
+                let in_use = |kind: &BackendType| {
+                    machines.iter().any(|m| m.provisioning_data.as_ref().is_some_and(|data| data.backend == *kind))
+                };
+                let mut kept = Vec::new();
+                for row in backends::of_project(tx, id)? {
+                    if keep.contains(&row.kind) {
+                        continue;
+                    }
+                    if in_use(&row.kind) {
+                        kept.push(row.kind);
+                    } else {
+                        backends::delete(tx, id, &row.kind)?;
+                    }
+                }
+                Ok(kept)
+            })
+            .await?;
+        for kind in kept {
+            tracing::warn!(
+                backend = kind.as_str(),
+                project = project.name,
+                "config.yml no longer has this backend, but machines of it are in use; it stays until they are gone"
+            );
+        }
+        self.forget(id);
+        Ok(())
+    }
+
+    /// Lets the plugin check a configuration and turn it into what is stored.
+    async fn configure(&self, project: &ProjectRow, entry: &BackendEntry) -> Result<BackendRow, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let mut config: Map<String, Value> = entry.settings.clone();
+        config.insert("type".to_owned(), Value::from(entry.backend.as_str()));
+        let configurator = self.plugins.configurator(entry.backend.as_str()).await.map_err(|e| text(&e))?;
+        configurator.validate(config.clone(), self.default_creds).await.map_err(|e| text(&e))?;
+        let record = configurator.create(&project.name, config).await.map_err(|e| text(&e))?;
+        let shown = configurator.public_view(record.clone()).await.map_err(|e| text(&e))?;
+        let whole = configurator.with_creds(record).await.map_err(|e| text(&e))?;
+        let whole = serde_json::to_string(&whole).map_err(|e| text(&e))?;
+        let at = now();
+        Ok(BackendRow {
+            id: Uuid::new_v4(),
+            project_id: project.id,
+            kind: entry.backend.clone(),
+            record: Value::Object(shown),
+            secret: self.keyring.seal(&whole).map_err(|e| text(&e))?,
+            created_at: at,
+            updated_at: at,
+        })
+    }
+}
+
+impl ProjectBackends for Backends {
+    fn of(&self, project: ProjectId) -> BoxFuture<'_, Arc<Vec<ProjectBackend>>> {
+        Box::pin(async move {
+            if let Some(found) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&project) {
+                return Arc::clone(found);
+            }
+            match self.read(project).await {
+                Ok(found) => {
+                    let found = Arc::new(found);
+                    let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                    known.insert(project, Arc::clone(&found));
+                    found
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot read the backends of a project");
+                    Arc::default()
+                }
+            }
+        })
+    }
+}

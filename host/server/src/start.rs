@@ -1,0 +1,239 @@
+//! From settings to a running server: configuration, database, first user and project, routes, loops.
+
+mod config;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::ListenerExt as _;
+use dstack_backend_types::Secret;
+use dstack_plugins::{Plugins, PluginsConfig};
+use dstack_remote::Remote;
+use dstack_store::{DbError, Store, StoreConfig};
+use tokio::net::TcpListener;
+
+use crate::app::{App, HintSink, Parts};
+use crate::clouds::PluginClouds;
+use crate::error::ApiError;
+use crate::machines::Machines;
+use crate::pipelines::{self, Hints};
+use crate::ports::Clouds;
+use crate::services::backends::Backends;
+use crate::services::keyring::KeyringError;
+use crate::settings::Settings;
+use crate::tasks::Tasks;
+use crate::routes;
+
+/// Name of the project that the first start makes.
+pub const FIRST_PROJECT: &str = "main";
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// `config.yml` makes no sense; the text has positions.
+    #[error("{0}")]
+    Config(String),
+    /// A file cannot be read or written.
+    #[error("cannot use {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The database.
+    #[error("cannot open the database")]
+    Database(#[from] DbError),
+    /// An encryption key.
+    #[error("cannot use the encryption keys of config.yml")]
+    Keys(#[from] KeyringError),
+    /// The first user or project.
+    #[error("cannot prepare the database: {0}")]
+    Prepare(String),
+    /// The address.
+    #[error("cannot listen on {address}; is another server running there?")]
+    Listen {
+        /// Which.
+        address: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl From<ApiError> for StartError {
+    fn from(error: ApiError) -> Self {
+        Self::Prepare(error.to_string())
+    }
+}
+
+/// A server that listens, and answers once [`Server::run`] is called.
+pub struct Server {
+    app: App,
+    listener: TcpListener,
+    address: SocketAddr,
+    url: String,
+    admin_token: Secret<String>,
+    tasks: Tasks,
+    plugins: Plugins,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Opens the database, makes what the first start makes, takes the address, and starts the loops.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub async fn start(mut settings: Settings, plugins: PluginsConfig) -> Result<Self, StartError> {
+        let address = format!("{}:{}", settings.host, settings.port);
+        let listener = TcpListener::bind(&address).await;
+        let listener = listener.map_err(|source| StartError::Listen { address: address.clone(), source })?;
+        let local = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+        let url = settings.url.clone().unwrap_or_else(|| format!("http://{}:{}", settings.host, local.port()));
+        settings.url.get_or_insert_with(|| url.clone());
+        settings.port = local.port();
+
+        let config = config::load_or_create(&settings)?;
+        let store = Store::open(store_config(&settings)?)?;
+        let plugins = Plugins::load(plugins);
+        let keyring = config.keyring.clone();
+        let backends = Arc::new(Backends::new(
+            store.clone(),
+            keyring.clone(),
+            plugins.clone(),
+            settings.local_backend,
+            !settings.default_creds_disabled,
+        ));
+        let clouds: Arc<dyn Clouds> = Arc::new(PluginClouds::new(plugins.clone(), backends.clone()));
+        let hints = Hints::default();
+        let sink: HintSink = {
+            let hints = hints.clone();
+            Arc::new(move |sent| hints.send(sent))
+        };
+        let app = App::new(Parts {
+            settings,
+            store,
+            keyring,
+            permissions: config.permissions,
+            plugins: plugins.clone(),
+            backends,
+            clouds,
+            hints: sink,
+        });
+        let admin_token = prepare(&app, &config).await?;
+        let tasks = Tasks::default();
+        if !app.settings.background_disabled {
+            pipelines::start(pipelines::Parts {
+                store: app.store.clone(),
+                clouds: app.clouds.clone(),
+                machines: Machines::new(Remote::new(remote_config(&app.settings))),
+                logs: app.logs.clone(),
+                keyring: app.keyring.clone(),
+                settings: Arc::new(app.settings.clone()),
+                hints,
+                tasks: tasks.clone(),
+            });
+        }
+        Ok(Self { app, listener, address: local, url, admin_token, tasks, plugins })
+    }
+
+    /// The address that others use.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The admin's token.
+    #[must_use]
+    pub const fn admin_token(&self) -> &Secret<String> {
+        &self.admin_token
+    }
+
+    /// The version it acts as.
+    #[must_use]
+    pub fn version(&self) -> String {
+        self.app.version.to_string()
+    }
+
+    /// Answers requests until `stop` ends, then lets requests and steps end within the drain time. Tasks on machines
+    /// live on.
+    ///
+    /// # Errors
+    /// The listening socket failed.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+        let Self { app, listener, tasks, plugins, .. } = self;
+        let drain = app.settings.drain;
+        let router = routes::router(app);
+        let quick = listener.tap_io(|socket| {
+            // Small answers must not wait for more to send.
+            if let Err(error) = socket.set_nodelay(true) {
+                tracing::debug!(%error, "cannot set TCP_NODELAY");
+            }
+        });
+        let (stopping, stopped) = tokio::sync::oneshot::channel();
+        let loops = tasks.clone();
+        let served = axum::serve(quick, router).with_graceful_shutdown(async move {
+            stop.await;
+            tracing::info!("stopping");
+            loops.stop();
+            // Nobody waits for it when serving ended by an error.
+            drop(stopping.send(()));
+        });
+        let mut served = std::pin::pin!(std::future::IntoFuture::into_future(served));
+        let ended = tokio::select! {
+            ended = &mut served => ended,
+            () = async {
+                if stopped.await.is_ok() {
+                    tokio::time::sleep(drain).await;
+                } else {
+                    std::future::pending::<()>().await;
+                }
+            } => Ok(()),
+        };
+        tasks.stop();
+        if !tasks.wait(drain.min(Duration::from_secs(10))).await {
+            tracing::warn!("some steps did not end in time; they are done again at the next start");
+        }
+        plugins.shut_down();
+        ended
+    }
+}
+
+fn store_config(settings: &Settings) -> Result<StoreConfig, DbError> {
+    match &settings.database_url {
+        Some(url) => StoreConfig::from_url(url.expose()),
+        None => Ok(StoreConfig::file(settings.sqlite_path())),
+    }
+}
+
+fn remote_config(settings: &Settings) -> dstack_remote::Config {
+    dstack_remote::Config { connect_timeout: settings.ssh_connect_timeout, ..dstack_remote::Config::default() }
+}
+
+/// The admin, the first project and what `config.yml` names; all of it is there already after the first start.
+async fn prepare(app: &App, config: &config::Loaded) -> Result<Secret<String>, StartError> {
+    let (admin, token) = app.users.ensure_admin(app.settings.admin_token.clone()).await?;
+    app.projects.ensure(FIRST_PROJECT, admin.id).await?;
+    for project in &config.projects {
+        let row = app.projects.ensure(&project.name, admin.id).await?;
+        if let Some(backends) = &project.backends {
+            app.backends.apply(&row, backends).await?;
+        }
+    }
+    Ok(token)
+}

@@ -1,0 +1,110 @@
+//! The server's `config.yml`.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use dstack_api::config::{EncryptionKey, Mode, ServerConfig, ServerProject};
+
+use super::{FIRST_PROJECT, StartError};
+use crate::app::Permissions;
+use crate::services::keyring::Keyring;
+use crate::settings::Settings;
+
+/// What the file says.
+pub(super) struct Loaded {
+    pub(super) keyring: Keyring,
+    pub(super) permissions: Permissions,
+    pub(super) projects: Vec<ServerProject>,
+}
+
+/// Reads the file; a missing one is written with one generated key.
+pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> {
+    if settings.config_disabled {
+        tracing::warn!("config.yml is disabled: secrets are stored without encryption");
+        return Ok(Loaded { keyring: Keyring::default(), permissions: Permissions::default(), projects: Vec::new() });
+    }
+    let path = settings.config_path();
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => create(settings)?,
+        Err(source) => return Err(StartError::File { path, source }),
+    };
+    let name = path.display().to_string();
+    let parsed = dstack_api::yaml::parse::<ServerConfig>(&name, &text, Mode::Strict);
+    let parsed = parsed.map_err(|errors| StartError::Config(errors.render()))?;
+    read(parsed.value)
+}
+
+fn read(config: ServerConfig) -> Result<Loaded, StartError> {
+    let keys = config.encryption.map(|encryption| encryption.keys).unwrap_or_default();
+    let keyring = Keyring::new(keys.into_iter().filter_map(|key| match key {
+        EncryptionKey::Identity {} => None,
+        EncryptionKey::Aes { name, secret } => Some((name, secret)),
+    }))?;
+    if keyring.is_identity() {
+        tracing::warn!("config.yml has no encryption key: tokens and secrets are stored without encryption");
+    }
+    let permissions = config.default_permissions.map_or_else(Permissions::default, |given| Permissions {
+        non_admins_create_projects: given.allow_non_admins_create_projects,
+        non_admins_manage_ssh_fleets: given.allow_non_admins_manage_ssh_fleets,
+        managers_manage_secrets: given.allow_managers_manage_secrets,
+    });
+    Ok(Loaded { keyring, permissions, projects: config.projects })
+}
+
+fn create(settings: &Settings) -> Result<String, StartError> {
+    let path = settings.config_path();
+    let secret = Keyring::generate_key()?;
+    let text = format!(
+        "projects:\n- name: {FIRST_PROJECT}\n  backends: []\n\n\
+         # Without this key the tokens and secrets in the database cannot be read: keep a copy of it.\n\
+         encryption:\n  keys:\n  - type: aes\n    name: key1\n    secret: {}\n",
+        secret.expose()
+    );
+    let written = || {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    written().map_err(|source| StartError::File { path: path.clone(), source })?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::load_or_create;
+    use crate::settings::Settings;
+
+    fn settings(folder: &std::path::Path) -> Settings {
+        let vars = BTreeMap::from([("DSTACK_SERVER_DIR".to_owned(), folder.display().to_string())]);
+        Settings::from_env(&vars).unwrap()
+    }
+
+    #[test]
+    fn a_missing_file_is_written_once_and_read_ever_after() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(&folder.path().join("server"));
+        let first = load_or_create(&settings).unwrap();
+        let sealed = first.keyring.seal("token").unwrap();
+        let mode = std::fs::metadata(settings.config_path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "the key is for the server's user only");
+        let second = load_or_create(&settings).unwrap();
+        assert_eq!(second.keyring.open(&sealed).unwrap().expose(), "token");
+        assert_eq!(second.projects[0].name, "main");
+    }
+
+    #[test]
+    fn a_wrong_key_is_named_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        std::fs::write(settings.config_path(), "projects: []\nplugin: []\n").unwrap();
+        let error = load_or_create(&settings).err().unwrap().to_string();
+        assert!(error.contains("config.yml") && error.contains("plugin"), "{error}");
+    }
+}
