@@ -1,24 +1,13 @@
-//! What a machine must be: the needs of a fleet and of a run, combined.
+//! What a machine must be: the needs of a fleet and of a run together.
 //!
-//! | item | rule (nothing set = no limit) |
-//! |---|---|
-//! | backends, regions, zones, instance types, GPU names | intersection without case, in the fleet's order and spelling |
-//! | reservation, CPU architecture, GPU vendor | equal, or one side unset; else they contradict |
-//! | spot | `auto` yields to the other; unequal contradict |
-//! | `max_price`, `shm_size` | the smaller |
-//! | `idle_duration` | the smaller non-negative; a negative one yields |
-//! | tags | union, the run wins |
-//! | ranges | intersection; empty contradicts |
-//! | compute capability | the larger |
-//! | multinode | either |
+//! How two needs become one is a rule of the configuration language, see
+//! [`plan::combine`](dstack_api::plan::combine).
 
-use dstack_api::config::{
-    BackendOptions, MountPoint, Profile, ProfileParams, SpotPolicy, VastAiOptions,
-};
+use dstack_api::config::{MountPoint, Profile, ProfileParams};
 use dstack_api::fleets::FleetSpec;
 use dstack_api::jobs::JobSpec;
+use dstack_api::plan::combine;
 use dstack_backend_types::matching::matches;
-use dstack_backend_types::resources::{Bound, DiskSpec, GpuSpec, Range, ResourcesSpec};
 use dstack_backend_types::{
     BackendType, InstanceOfferWithAvailability as Offer, JobProvisioningData, Requirements,
 };
@@ -79,9 +68,8 @@ impl Wanted {
         fixed: Option<Fixed>,
     ) -> Option<Self> {
         let (own, requirements) = (spec::fleet_profile(fleet), spec::fleet_requirements(fleet));
-        let profile = profiles(&own, run)?;
-        let mut requirements = combined_requirements(&requirements, &job.requirements)?;
-        requirements.backend_options = options_of(&profile);
+        let profile = combine::profiles(&own, run)?;
+        let requirements = combine::requirements(&requirements, &job.requirements)?;
         let needs_folder = |mount: &MountPoint| {
             matches!(
                 mount,
@@ -199,179 +187,4 @@ impl Wanted {
 fn one_of(list: &Option<Vec<String>>, word: &str) -> bool {
     list.as_ref()
         .is_none_or(|list| list.iter().any(|item| item.eq_ignore_ascii_case(word)))
-}
-
-/// Combines two profiles; parameters that do not describe a machine are left out. `None` if they contradict.
-pub fn profiles(fleet: &ProfileParams, run: &ProfileParams) -> Option<ProfileParams> {
-    Some(ProfileParams {
-        backends: match (&fleet.backends, &run.backends) {
-            (Some(a), Some(b)) => Some(a.iter().filter(|x| b.contains(x)).cloned().collect()),
-            (a, b) => a.clone().or_else(|| b.clone()),
-        },
-        regions: words(&fleet.regions, &run.regions),
-        availability_zones: words(&fleet.availability_zones, &run.availability_zones),
-        instance_types: words(&fleet.instance_types, &run.instance_types),
-        reservation: same(fleet.reservation.as_ref(), run.reservation.as_ref())?.cloned(),
-        spot_policy: match (fleet.spot_policy, run.spot_policy) {
-            (Some(a), Some(b)) if a == b => Some(a),
-            (Some(SpotPolicy::Auto), other) | (other, Some(SpotPolicy::Auto))
-                if other.is_some() =>
-            {
-                other
-            }
-            (Some(_), Some(_)) => return None,
-            (a, b) => a.or(b),
-        },
-        max_price: least(fleet.max_price, run.max_price),
-        idle_duration: match (fleet.idle_duration, run.idle_duration) {
-            (Some(a), Some(b)) if a < 0 || b < 0 => Some(a.max(b)),
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        },
-        tags: match (&fleet.tags, &run.tags) {
-            (Some(a), Some(b)) => {
-                let mut both = a.clone();
-                both.extend(b.clone());
-                Some(both)
-            }
-            (a, b) => a.clone().or_else(|| b.clone()),
-        },
-        backend_options: backend_options(
-            fleet.backend_options.as_deref(),
-            run.backend_options.as_deref(),
-        )?,
-        ..ProfileParams::default()
-    })
-}
-
-fn words(fleet: &Option<Vec<String>>, run: &Option<Vec<String>>) -> Option<Vec<String>> {
-    match (fleet, run) {
-        (Some(a), Some(b)) => Some(
-            a.iter()
-                .filter(|x| b.iter().any(|y| x.eq_ignore_ascii_case(y)))
-                .cloned()
-                .collect(),
-        ),
-        (a, b) => a.clone().or_else(|| b.clone()),
-    }
-}
-
-/// Equal, or one side unset. The outer `None` is a contradiction.
-fn same<T: PartialEq>(a: Option<T>, b: Option<T>) -> Option<Option<T>> {
-    match (a, b) {
-        (Some(a), Some(b)) => (a == b).then_some(Some(a)),
-        (a, b) => Some(a.or(b)),
-    }
-}
-
-fn least(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
-fn backend_options(
-    fleet: Option<&[BackendOptions]>,
-    run: Option<&[BackendOptions]>,
-) -> Option<Option<Vec<BackendOptions>>> {
-    let (Some(fleet), Some(run)) = (fleet, run) else {
-        return Some(fleet.or(run).map(<[BackendOptions]>::to_vec));
-    };
-    let mut out = Vec::new();
-    for ours in fleet {
-        let theirs = run.iter().find(|other| other.backend() == ours.backend());
-        out.push(match (ours, theirs) {
-            (BackendOptions::VastAi(a), Some(BackendOptions::VastAi(b))) => {
-                BackendOptions::VastAi(VastAiOptions {
-                    offer_order: same(a.offer_order, b.offer_order)?,
-                    min_reliability: match (a.min_reliability, b.min_reliability) {
-                        (Some(a), Some(b)) => Some(a.max(b)),
-                        (a, b) => a.or(b),
-                    },
-                    min_score: a.min_score.max(b.min_score),
-                    ..a.clone()
-                })
-            }
-            (_, theirs) => theirs.unwrap_or(ours).clone(),
-        });
-    }
-    let known = |backend: &str| fleet.iter().any(|ours| ours.backend() == backend);
-    out.extend(
-        run.iter()
-            .filter(|theirs| !known(theirs.backend()))
-            .cloned(),
-    );
-    Some(Some(out))
-}
-
-/// The backend options as requirements carry them.
-pub(crate) fn options_of(profile: &ProfileParams) -> Option<Vec<serde_json::Value>> {
-    let list = profile.backend_options.as_ref()?;
-    Some(
-        list.iter()
-            .filter_map(|options| serde_json::to_value(options).ok())
-            .collect(),
-    )
-}
-
-/// Combines two sets of requirements; `None` if they contradict.
-pub fn combined_requirements(fleet: &Requirements, run: &Requirements) -> Option<Requirements> {
-    Some(Requirements {
-        resources: resources(&fleet.resources, &run.resources)?,
-        max_price: least(fleet.max_price, run.max_price),
-        spot: same(fleet.spot, run.spot)?,
-        reservation: same(fleet.reservation.as_ref(), run.reservation.as_ref())?.cloned(),
-        multinode: match (fleet.multinode, run.multinode) {
-            (Some(a), Some(b)) => Some(a || b),
-            (a, b) => a.or(b),
-        },
-        backend_options: run
-            .backend_options
-            .clone()
-            .or_else(|| fleet.backend_options.clone()),
-    })
-}
-
-/// Combines two wishes for resources; `None` if they contradict.
-pub fn resources(fleet: &ResourcesSpec, run: &ResourcesSpec) -> Option<ResourcesSpec> {
-    let mut cpu = fleet.cpu.clone();
-    cpu.arch = same(fleet.cpu.arch, run.cpu.arch)?;
-    cpu.count = fleet.cpu.count.intersect(&run.cpu.count)?;
-    Some(ResourcesSpec {
-        cpu,
-        memory: fleet.memory.intersect(&run.memory)?,
-        shm_size: match (fleet.shm_size, run.shm_size) {
-            (Some(a), Some(b)) => Some(if a < b { a } else { b }),
-            (a, b) => a.or(b),
-        },
-        gpu: match (&fleet.gpu, &run.gpu) {
-            (Some(a), Some(b)) => Some(gpus(a, b)?),
-            (a, b) => a.clone().or_else(|| b.clone()),
-        },
-        disk: match (&fleet.disk, &run.disk) {
-            (Some(a), Some(b)) => Some(DiskSpec {
-                size: a.size.intersect(&b.size)?,
-            }),
-            (a, b) => (*a).or(*b),
-        },
-    })
-}
-
-fn gpus(fleet: &GpuSpec, run: &GpuSpec) -> Option<GpuSpec> {
-    Some(GpuSpec {
-        vendor: same(fleet.vendor, run.vendor)?,
-        name: words(&fleet.name, &run.name),
-        count: fleet.count.intersect(&run.count)?,
-        memory: ranges(fleet.memory.as_ref(), run.memory.as_ref())?,
-        total_memory: ranges(fleet.total_memory.as_ref(), run.total_memory.as_ref())?,
-        compute_capability: fleet.compute_capability.max(run.compute_capability),
-    })
-}
-
-fn ranges<T: Bound>(a: Option<&Range<T>>, b: Option<&Range<T>>) -> Option<Option<Range<T>>> {
-    match (a, b) {
-        (Some(a), Some(b)) => a.intersect(b).map(Some),
-        (a, b) => Some(a.or(b).copied()),
-    }
 }

@@ -300,7 +300,7 @@ fn pending(view: &View, ids: &mut Ids) -> Changes {
     let replicas = replicas(view);
     forget_superseded(&replicas, &mut changes);
     if replicas.is_empty() {
-        match admit::jobs(run, &view.defaults, None, view.now, ids) {
+        match admit::jobs(run, &view.defaults, view.now, ids) {
             Ok(jobs) => {
                 for job in jobs {
                     changes.event("job created", &[&job, run]);

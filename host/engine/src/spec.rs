@@ -6,8 +6,9 @@ use dstack_api::config::{
     Blocks, CreationPolicy, Cron, Placement, ProfileParams, RunConfiguration, StopCriteria,
 };
 use dstack_api::fleets::FleetSpec;
+use dstack_api::plan;
 use dstack_api::runs::RunSpec;
-use dstack_backend_types::Requirements;
+use dstack_backend_types::{Requirements, ResourcesSpec};
 
 use crate::offers::Sharing;
 
@@ -34,26 +35,7 @@ fn param<T>(spec: &RunSpec, pick: impl Fn(&ProfileParams) -> Option<T>) -> Optio
 
 /// How many machines a fleet must be able to give before the run is placed in it.
 pub fn required_nodes(spec: &RunSpec) -> u32 {
-    match &spec.configuration {
-        RunConfiguration::Task(task) => match &task.groups {
-            Some(groups) => groups.iter().map(|group| group.nodes).sum(),
-            None => task.nodes.unwrap_or(1),
-        },
-        RunConfiguration::Service(service) => match service.groups() {
-            Some(groups) => groups
-                .iter()
-                .map(|g| g.replicas.replicas.min.unwrap_or(0))
-                .sum::<u32>()
-                .max(1),
-            None => service
-                .replication
-                .replicas
-                .and_then(|r| r.min)
-                .unwrap_or(1)
-                .max(1),
-        },
-        RunConfiguration::DevEnvironment(_) => 1,
-    }
+    plan::initial_job_count(&spec.configuration).max(1)
 }
 
 /// Only existing machines may be used: by policy, or because instances are named.
@@ -104,22 +86,14 @@ pub fn fleet_is_named(
 
 /// The fleet's profile with what the configuration sets on top.
 pub fn fleet_profile(spec: &FleetSpec) -> ProfileParams {
-    let mut merged = spec.profile.params.clone();
-    merged.merge(&spec.configuration.profile());
-    merged
+    plan::merged_fleet_profile(&spec.configuration, &spec.profile).params
 }
 
-/// What the fleet itself asks of its machines.
+/// What the fleet itself asks of its machines; of own hosts, nothing.
 pub fn fleet_requirements(spec: &FleetSpec) -> Requirements {
-    let profile = fleet_profile(spec);
-    Requirements {
-        resources: spec.configuration.resources.clone().unwrap_or_default(),
-        max_price: profile.max_price,
-        spot: profile.requires_spot(),
-        reservation: profile.reservation.clone(),
-        multinode: Some(is_cluster(spec)),
-        backend_options: crate::combine::options_of(&profile),
-    }
+    let profile = plan::merged_fleet_profile(&spec.configuration, &spec.profile);
+    plan::fleet_requirements(&spec.configuration, &profile)
+        .unwrap_or_else(|| Requirements::of(ResourcesSpec::unconstrained()))
 }
 
 /// Seconds a machine of the fleet may idle; negative keeps it, `None` is the default.

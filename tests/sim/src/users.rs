@@ -121,7 +121,7 @@ pub fn submit(
     };
     let defaults = Arc::clone(&world.defaults);
     let (id, changes) =
-        admit::run(&new, &defaults, None, now, ids).expect("a run of this file is admitted");
+        admit::run(&new, &defaults, now, ids).expect("a run of this file is admitted");
     world
         .request(changes, now)
         .expect("a new run has no guards");
