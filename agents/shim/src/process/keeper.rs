@@ -1,5 +1,6 @@
 //! The keeper: parent of a task's processes, single-threaded, outliving the shim.
 
+use std::ffi::CStr;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::prctl::set_child_subreaper;
+use nix::sys::prctl::{set_child_subreaper, set_name};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, setsid};
@@ -21,6 +22,8 @@ use super::{cgroup, init, note};
 pub const KEEPER_COMMAND: &str = "__keep-task";
 /// Tells the keeper to end everything at once; SIGTERM is passed on to the runner instead.
 pub(super) const HARD_STOP: Signal = Signal::SIGUSR2;
+/// The keeper's name in lists of processes.
+const NAME: &CStr = c"dstack-keeper";
 /// How long is waited between two looks at processes that were killed.
 const KILL_POLL: Duration = Duration::from_millis(5);
 const KILL_ROUNDS: u32 = 1000;
@@ -86,6 +89,8 @@ fn awaited_signals() -> SigSet {
 
 #[expect(unsafe_code, reason = "a PID namespace is entered by fork only")]
 fn keep(spec: &KeeperSpec) -> io::Result<ExitCode> {
+    // Lists of processes would show "exe", after the path it was started by.
+    set_name(NAME).ok();
     // Fails if the process leads a session already, which is as good.
     setsid().ok();
     set_child_subreaper(true)?;

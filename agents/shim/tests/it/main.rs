@@ -5,5 +5,6 @@
 mod api;
 mod docker;
 mod process;
+mod pull;
 mod support;
 mod volumes;
