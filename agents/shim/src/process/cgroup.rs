@@ -50,6 +50,20 @@ pub(super) fn create(name: &str, cpus: f64, memory_bytes: i64) {
     }
 }
 
+/// Takes this process out of the service that started it, since service managers end all processes of a service when
+/// they restart it, and tasks outlive the shim. Without root this is not possible, and not noted.
+pub(super) fn leave_service() {
+    let dir = if is_unified() {
+        Path::new(MOUNT).join(PARENT).join("keepers")
+    } else {
+        Path::new(MOUNT).join("systemd").join(PARENT)
+    };
+    if dir.parent().is_some_and(Path::is_dir) {
+        drop(fs::create_dir(&dir));
+        drop(fs::write(dir.join("cgroup.procs"), "0"));
+    }
+}
+
 /// Moves this process, and so its children, into the control group.
 pub(super) fn enter(name: &str) {
     for (_, dir) in dirs(name) {

@@ -97,6 +97,7 @@ fn keep(spec: &KeeperSpec) -> io::Result<ExitCode> {
     let signals = awaited_signals();
     signals.thread_block()?;
     cgroup::create(&spec.name, spec.cpus, spec.memory_bytes);
+    cgroup::leave_service();
     // Only children enter the new PID namespace; its first one becomes its init.
     let has_pids = spec.is_root
         && allowed(

@@ -139,6 +139,16 @@ fn limits_reach_the_control_group() {
     let name = running["container_name"].as_str().unwrap();
     let inside = fs::read_to_string(shim.task_dir(&running).join("work/cgroup")).unwrap();
     assert!(inside.contains(&format!("/dstack/{name}")), "{inside}");
+    // Neither the keeper nor the job belongs to the service that the shim may be part of.
+    let is_free = |text: &str| {
+        text.lines()
+            .any(|line| line == "0::/dstack/keepers" || line.ends_with(":name=systemd:/dstack"))
+    };
+    let state: serde_json::Value =
+        serde_json::from_slice(&fs::read(shim.task_dir(&running).join("task.json")).unwrap())
+            .unwrap();
+    let keeper = fs::read_to_string(format!("/proc/{}/cgroup", state["process"]["pid"])).unwrap();
+    assert!(is_free(&keeper), "{keeper}");
     let limits = [
         "memory/dstack/{}/memory.limit_in_bytes",
         "dstack/{}/memory.max",
