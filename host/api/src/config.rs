@@ -30,6 +30,8 @@ mod replica_groups;
 mod run;
 mod scaling;
 mod service;
+mod sources;
+mod ssh;
 mod task;
 mod user;
 mod volume;
@@ -50,11 +52,9 @@ pub use files::{
     BackendEntry, ClientConfig, ClientProject, DefaultPermissions, Encryption, EncryptionKey,
     ServerConfig, ServerProject, TemplateParameter, TemplateVariable, UiTemplate,
 };
-pub use fleet::{
-    Blocks, FleetConfiguration, FleetNodes, SshHost, SshHostParams, SshParams, SshProxyParams,
-};
+pub use fleet::{Blocks, FleetConfiguration, FleetNodes};
 pub use gateway::{Certificate, GatewayConfiguration, LoadBalancer};
-pub use paths::{FileMapping, MountPoint, Names, PortMapping, RepoSpec};
+pub use paths::{MountPoint, Names, PortMapping};
 pub use preset::{
     AgentEffort, AgentProvider, PresetAgent, PresetConfiguration, PresetModel, Prompt,
 };
@@ -72,6 +72,8 @@ pub use scaling::{DEFAULT_WINDOW_SECONDS, ScalingSpec};
 pub use service::{
     GatewayChoice, Https, OpenAiModel, Replication, ServiceConfiguration, ServiceModel, TgiModel,
 };
+pub use sources::{FileMapping, RepoSpec};
+pub use ssh::{SshHost, SshHostParams, SshParams, SshProxyParams};
 pub use task::{NodeGroup, TaskConfiguration};
 pub use user::BadUser;
 pub use volume::{

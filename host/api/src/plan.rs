@@ -2,6 +2,7 @@
 //!
 //! | step | who | function |
 //! |---|---|---|
+//! | the profile to use | client | [`choose_profile`] |
 //! | variables, arguments, ports | client | [`prepare`] |
 //! | rules and defaults of a run | server | [`effective_run`] |
 //! | rules of the others | server | [`check_fleet`], [`check_gateway`], [`check_volume`] |
@@ -11,14 +12,17 @@
 
 mod accelerators;
 mod bootstrap;
+mod choose;
 mod client;
 pub mod combine;
+mod commands;
 pub mod groups_ip;
 mod image;
 pub mod interpolate;
 mod jobs;
 mod others;
 mod run;
+mod shape;
 pub mod shell;
 mod update;
 
@@ -26,17 +30,19 @@ use dstack_backend_types::{AcceleratorVendor, BackendType};
 
 pub use accelerators::{ImageSource, infer_vendor};
 pub use bootstrap::{Bootstrap, StandardBootstrap};
+pub use choose::{ProfileChoice, choose_profile};
 pub use client::{merge_ports, prepare, prepare_fleet, prepare_run};
 pub use image::{DefaultImages, DefaultRegistry, ImageName};
-pub use jobs::{
-    ImageFacts, JobSettings, image_names, initial_job_count, jobs_per_replica, replica_bounds,
-    replica_group_count, replica_group_names, replica_jobs,
-};
+pub use jobs::{ImageFacts, JobSettings, replica_jobs};
 pub use others::{
     check_fleet, check_gateway, check_volume, fleet_requirements, gateway_domain,
     merged_fleet_profile,
 };
 pub use run::{EffectiveRun, effective_run, merged_profile};
+pub use shape::{
+    image_names, initial_job_count, jobs_per_replica, replica_bounds, replica_group_count,
+    replica_group_names,
+};
 pub use update::update_in_place;
 
 /// Limits of this server.
@@ -84,6 +90,10 @@ pub enum PlanError {
     GroupReferenceInEnv(String),
     #[error("`working_dir` must be an absolute path, got \"{0}\"")]
     RelativeWorkingDir(String),
+    #[error(
+        "there is no profile named `{0}`; see `.dstack/profiles.yml` here and in the home folder"
+    )]
+    NoProfile(String),
     #[error("port {0} is given twice in `ports`")]
     PortTwice(u16),
     #[error("`env` is for SSH fleets only")]
@@ -163,3 +173,6 @@ pub enum PlanError {
     #[error("`{0}` cannot change while the run goes on; stop the run first")]
     NotUpdatable(String),
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@
 //! assert!(errors.render().contains("did you mean `nodes`?"));
 //! ```
 
+mod build;
 mod report;
 mod scalar;
 mod tree;

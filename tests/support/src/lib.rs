@@ -2,4 +2,5 @@
 //!
 //! Used by tests of every room, which may depend on it in `dev-dependencies` only.
 
+pub mod corpus;
 pub mod server;

@@ -9,9 +9,10 @@ use serde_json::Value;
 use super::dev::DevEnvironmentConfiguration;
 use super::env::Env;
 use super::object::config;
-use super::paths::{FileMapping, MountPoint, RepoSpec, repos};
+use super::paths::MountPoint;
 use super::profile::ProfileParams;
 use super::service::ServiceConfiguration;
+use super::sources::{FileMapping, RepoSpec, repos};
 use super::task::TaskConfiguration;
 use super::words::PythonVersion;
 use crate::jobs::UnixUser;
@@ -103,7 +104,7 @@ fn registry_auth(value: &Value, cx: &mut Reader) -> Result<RegistryAuth, Failed>
     obj.finish(cx)?;
     Ok(RegistryAuth {
         username: username?,
-        password: password?.into(),
+        password: password?,
     })
 }
 

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use dstack_backend_types::resources::ResourcesSpec;
-use dstack_backend_types::{CpuArchitecture, RegistryAuth, Requirements};
+use dstack_backend_types::{CpuArchitecture, Requirements};
 use serde_json::Value;
 
+use super::PlanError;
 use super::bootstrap::Bootstrap;
 use super::image::{DefaultImages, DefaultRegistry};
 use super::interpolate::{Namespace, Namespaces, interpolate_all};
-use super::{PlanError, shell};
+use super::shape::jobs_per_replica;
 use crate::config::{
-    BackendOptions, DEFAULT_STOP_SECONDS, DevEnvironmentConfiguration, Limit, MountPoint, Names,
-    NodeGroup, PortMapping, Profile, PythonVersion, ReplicaGroup, RunConfiguration,
-    ServiceConfiguration, ServiceModel, SpotPolicy,
+    BackendOptions, DEFAULT_STOP_SECONDS, Limit, MountPoint, Names, NodeGroup, PortMapping,
+    Profile, PythonVersion, ReplicaGroup, RunConfiguration, ServiceConfiguration, ServiceModel,
+    SpotPolicy,
 };
 use crate::jobs::{AppSpec, JobSpec, ProbeSpec, UnixUser};
 use crate::runs::RunSpec;
@@ -23,7 +24,7 @@ const AGENT_PORTS: std::ops::RangeInclusive<u16> = 10_000..=10_999;
 /// Where a job with `dstack: true` finds the server.
 const SERVER_IN_JOB: &str = "http+unix://%2Frun%2Fdstack%2Fserver.sock";
 /// Where the repository goes if nobody says otherwise, and what relative working folders of older clients start at.
-const WORKFLOW: &str = "/workflow";
+pub(super) const WORKFLOW: &str = "/workflow";
 /// The run's name inside job names while it has none.
 const DRY_RUN: &str = "dry-run";
 
@@ -71,89 +72,12 @@ pub(super) fn options_json(options: &[BackendOptions]) -> Vec<Value> {
 }
 
 /// One group of replicas, or the whole service or run if it has none.
-struct Plan<'a> {
-    spec: &'a RunSpec,
+#[derive(Clone, Copy)]
+pub(super) struct Plan<'a> {
+    pub(super) spec: &'a RunSpec,
     profile: &'a Profile,
-    replica_group: Option<&'a ReplicaGroup>,
-    node_group: Option<&'a NodeGroup>,
-}
-
-/// How many replica groups a run has; runs without groups have one.
-pub fn replica_group_count(run: &RunConfiguration) -> usize {
-    match run {
-        RunConfiguration::Service(service) => service.groups().map_or(1, <[_]>::len),
-        RunConfiguration::Task(_) | RunConfiguration::DevEnvironment(_) => 1,
-    }
-}
-
-/// The names of the replica groups in their order; `0` without groups.
-pub fn replica_group_names(run: &RunConfiguration) -> Vec<String> {
-    match run {
-        RunConfiguration::Service(service) if service.groups().is_some() => service
-            .groups()
-            .into_iter()
-            .flatten()
-            .map(|group| group.name.clone().unwrap_or_default())
-            .collect(),
-        _ => vec!["0".to_owned()],
-    }
-}
-
-/// Least and most replicas of each group; tasks and dev environments have exactly one replica.
-pub fn replica_bounds(run: &RunConfiguration) -> Vec<(u32, u32)> {
-    let RunConfiguration::Service(service) = run else {
-        return vec![(1, 1)];
-    };
-    match service.groups() {
-        Some(groups) => groups
-            .iter()
-            .map(|group| (group.min(), group.max()))
-            .collect(),
-        None => {
-            let range = service.replication.replicas;
-            let min = range.and_then(|range| range.min).unwrap_or(1);
-            vec![(min, range.and_then(|range| range.max).unwrap_or(min))]
-        }
-    }
-}
-
-/// How many jobs a replica has.
-pub fn jobs_per_replica(run: &RunConfiguration) -> u32 {
-    match run {
-        RunConfiguration::Task(task) => match &task.groups {
-            Some(groups) => groups.iter().map(|group| group.nodes).sum(),
-            None => task.nodes.unwrap_or(1),
-        },
-        RunConfiguration::Service(_) | RunConfiguration::DevEnvironment(_) => 1,
-    }
-}
-
-/// How many jobs a run starts with.
-pub fn initial_job_count(run: &RunConfiguration) -> u32 {
-    replica_bounds(run).iter().map(|(min, _)| min).sum::<u32>() * jobs_per_replica(run)
-}
-
-/// The image of each replica group and the login for it, as written; `None` where a default image is used.
-pub fn image_names(run: &RunConfiguration) -> Vec<Option<(String, Option<RegistryAuth>)>> {
-    let base = run.base();
-    let own = |group: Option<&ReplicaGroup>| {
-        let docker = base.docker == Some(true) || group.is_some_and(|g| g.docker == Some(true));
-        let image = group
-            .and_then(|g| g.image.clone())
-            .or_else(|| base.image.clone());
-        image
-            .filter(|_| !docker)
-            .map(|image| (image, base.registry_auth.clone()))
-    };
-    match run {
-        RunConfiguration::Service(service) if service.groups().is_some() => service
-            .groups()
-            .into_iter()
-            .flatten()
-            .map(|group| own(Some(group)))
-            .collect(),
-        _ => vec![own(None)],
-    }
+    pub(super) replica_group: Option<&'a ReplicaGroup>,
+    pub(super) node_group: Option<&'a NodeGroup>,
 }
 
 /// The jobs of one replica, node by node.
@@ -278,7 +202,7 @@ impl Plan<'_> {
         })
     }
 
-    fn run_name(&self) -> &str {
+    pub(super) fn run_name(&self) -> &str {
         let named = self
             .spec
             .run_name
@@ -298,7 +222,7 @@ impl Plan<'_> {
         }
     }
 
-    fn is_docker(&self) -> bool {
+    pub(super) fn is_docker(&self) -> bool {
         self.spec.configuration.base().docker == Some(true)
             || self
                 .replica_group
@@ -314,7 +238,7 @@ impl Plan<'_> {
     }
 
     /// The image the person names.
-    fn image(&self) -> Option<String> {
+    pub(super) fn image(&self) -> Option<String> {
         if self.is_docker() {
             return None;
         }
@@ -445,113 +369,6 @@ impl Plan<'_> {
             Some(ServiceModel::Tgi(_)) | None => Vec::new(),
         }
     }
-
-    fn command(
-        &self,
-        facts: Option<&ImageFacts>,
-        settings: &JobSettings<'_>,
-    ) -> Result<Vec<String>, PlanError> {
-        let base = self.spec.configuration.base();
-        if let Some(entrypoint) = &base.entrypoint {
-            let mut words = shell::split(entrypoint).map_err(|source| PlanError::Entrypoint {
-                text: entrypoint.clone(),
-                source,
-            })?;
-            words.extend(self.own_commands().iter().cloned());
-            return Ok(words);
-        }
-        let commands = match &self.spec.configuration {
-            RunConfiguration::DevEnvironment(dev) => self.dev_commands(dev, settings),
-            RunConfiguration::Task(_) | RunConfiguration::Service(_) => {
-                self.own_commands().to_vec()
-            }
-        };
-        if commands.is_empty() {
-            let image = facts.map(|facts| [facts.entrypoint.as_slice(), &facts.command].concat());
-            return match image {
-                Some(words) if !words.is_empty() => Ok(words),
-                _ => Err(PlanError::NoCommand(self.image().unwrap_or_default())),
-            };
-        }
-        let mut all = self.prefix(settings);
-        all.extend(commands);
-        let shell = match base.shell.as_deref() {
-            Some("sh") => "/bin/sh",
-            Some("bash") => "/bin/bash",
-            Some(path) => path,
-            None if self.image().is_some() => "/bin/sh",
-            None => "/bin/bash",
-        };
-        Ok(vec![
-            shell.to_owned(),
-            "-i".to_owned(),
-            "-c".to_owned(),
-            join(&all),
-        ])
-    }
-
-    fn own_commands(&self) -> &[String] {
-        match (
-            &self.spec.configuration,
-            self.node_group,
-            self.replica_group,
-        ) {
-            (_, Some(group), _) => &group.commands,
-            (_, None, Some(group)) => &group.commands,
-            (RunConfiguration::Task(task), None, None) => &task.commands,
-            (RunConfiguration::Service(service), None, None) => &service.commands,
-            (RunConfiguration::DevEnvironment(_), None, None) => &[],
-        }
-    }
-
-    /// What comes before everything in images of ours.
-    fn prefix(&self, settings: &JobSettings<'_>) -> Vec<String> {
-        if self.is_docker() {
-            return settings.bootstrap.docker();
-        }
-        if self.image().is_some() {
-            return Vec::new();
-        }
-        let own = self.replica_group.and_then(|group| group.python);
-        let python = own
-            .or(self.spec.configuration.base().python)
-            .unwrap_or(settings.python);
-        settings.bootstrap.python(python)
-    }
-
-    fn dev_commands(
-        &self,
-        dev: &DevEnvironmentConfiguration,
-        settings: &JobSettings<'_>,
-    ) -> Vec<String> {
-        let bootstrap = settings.bootstrap;
-        let mut commands = Vec::new();
-        if let (Some(ide), Some(version)) = (dev.ide, &dev.version) {
-            commands.extend(bootstrap.install_ide(ide, version));
-        }
-        commands.extend(bootstrap.notebooks());
-        commands.extend(dev.base.setup.iter().cloned());
-        commands.push("echo".to_owned());
-        commands.extend(dev.init.iter().cloned());
-        if let Some(ide) = dev.ide {
-            let folder = dev.base.working_dir.as_deref().unwrap_or(WORKFLOW);
-            commands.extend(bootstrap.ide_hints(ide, self.run_name(), folder));
-        }
-        commands.extend(bootstrap.ssh_hint(self.run_name()));
-        commands.extend(bootstrap.idle());
-        commands
-    }
-}
-
-/// Joins commands so that the first failure ends the job; one that goes to the background is put in braces.
-fn join(commands: &[String]) -> String {
-    let one = |command: &String| match command.trim() {
-        background if background.ends_with('&') && !background.ends_with("&&") => {
-            format!("{{ {background} }}")
-        }
-        command => command.to_owned(),
-    };
-    commands.iter().map(one).collect::<Vec<_>>().join(" && ")
 }
 
 fn absolute_dir(dir: &str) -> String {

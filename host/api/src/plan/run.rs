@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::accelerators::{self, ImageSource};
 use super::client::commands_mut;
 use super::groups_ip::{self, Member};
-use super::jobs::{replica_bounds, replica_group_count};
+use super::shape::{replica_bounds, replica_group_count};
 use super::{PlanError, PlanLimits};
 use crate::config::names::check_resource_name;
 use crate::config::{

@@ -1,6 +1,6 @@
 //! Errors with their place in a file.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use dstack_backend_types::reading::Path;
 
@@ -72,8 +72,7 @@ impl YamlErrors {
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (problem, excerpt) in self.problems.iter().zip(&self.excerpts) {
-            render(&self.file, problem, excerpt, &mut out)
-                .expect("writing to a string cannot fail");
+            render(&self.file, problem, excerpt, &mut out);
         }
         out
     }
@@ -82,24 +81,19 @@ impl YamlErrors {
 /// Longest line that is shown whole.
 const WIDTH: usize = 100;
 
-fn render(file: &str, problem: &Located, line: &str, out: &mut String) -> fmt::Result {
-    writeln!(out, "{file}:{problem}")?;
+fn render(file: &str, problem: &Located, line: &str, out: &mut String) {
+    out.push_str(&format!("{file}:{problem}\n"));
     if line.trim().is_empty() {
-        return Ok(());
+        return;
     }
     // A long line is shown around the place only; tabs would shift the caret.
     let place = problem.column.saturating_sub(1);
     let skipped = if place < WIDTH { 0 } else { place - WIDTH / 2 };
-    let shown: String = line
-        .chars()
-        .skip(skipped)
-        .take(WIDTH)
-        .map(|c| if c == '\t' { ' ' } else { c })
-        .collect();
+    let shown = line.chars().skip(skipped).take(WIDTH);
+    let shown: String = shown.map(|c| if c == '\t' { ' ' } else { c }).collect();
     let number = problem.line.to_string();
     let (gap, indent) = (" ".repeat(number.len()), " ".repeat(place - skipped));
-    writeln!(out, " {number} | {shown}")?;
-    writeln!(out, " {gap} | {indent}^")
+    out.push_str(&format!(" {number} | {shown}\n {gap} | {indent}^\n"));
 }
 
 impl fmt::Display for YamlErrors {

@@ -1,20 +1,10 @@
 //! The tree of a document, with the place of every node.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use dstack_backend_types::reading::{Kind, Path, Problem, Step};
-use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use granit_parser::Span;
 use serde_json::{Map, Number, Value};
 
 use super::report::Located;
-use super::scalar::{self, Refused};
-
-/// Nodes of a document at most, each alias counted with all it stands for.
-const MAX_NODES: usize = 100_000;
-/// Levels of a document at most.
-const MAX_DEPTH: usize = 64;
-/// Bytes of a document at most.
-const MAX_BYTES: usize = 1 << 20;
 
 /// A place in a text; both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +16,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    fn of(span: &Span) -> Self {
+    pub(super) fn of(span: &Span) -> Self {
         Self {
             line: span.start.line().max(1),
             column: span.start.col() + 1,
@@ -74,7 +64,7 @@ pub struct Entry {
     /// The value.
     pub value: Node,
     /// The key as a value, by which double keys are found.
-    id: String,
+    pub(super) id: String,
 }
 
 /// A document.
@@ -90,22 +80,8 @@ impl Document {
     /// # Errors
     /// What is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, Located> {
-        if text.len() > MAX_BYTES {
-            let message = format!("the file has more than {MAX_BYTES} bytes");
-            return Err(Located::at(Mark { line: 1, column: 1 }, message));
-        }
-        check_characters(text)?;
-        let mut builder = Builder {
-            parser: Parser::new_from_str(text),
-            anchors: BTreeMap::new(),
-            nodes: 0,
-            warnings: Vec::new(),
-        };
-        let root = builder.document()?;
-        Ok(Self {
-            root,
-            warnings: builder.warnings,
-        })
+        let (root, warnings) = super::build::build(text)?;
+        Ok(Self { root, warnings })
     }
 
     /// The root.
@@ -200,7 +176,7 @@ impl Node {
         })
     }
 
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         match &self.data {
             Data::List(items) => 1 + items.iter().map(Self::size).sum::<usize>(),
             Data::Map(entries) => 1 + entries.iter().map(|e| 1 + e.value.size()).sum::<usize>(),
@@ -209,7 +185,7 @@ impl Node {
     }
 
     /// The key this node is, as text and as an identity: 1, 1.0 and true are the same key.
-    fn as_key(&self) -> Option<(String, String)> {
+    pub(super) fn as_key(&self) -> Option<(String, String)> {
         let (text, id) = match &self.data {
             Data::Null => ("null".to_owned(), "null".to_owned()),
             Data::Bool(value) => (value.to_string(), format!("n{}", i32::from(*value))),
@@ -225,267 +201,4 @@ impl Node {
         };
         Some((text, id))
     }
-}
-
-/// Control characters are no YAML; the parser does not look for them.
-fn check_characters(text: &str) -> Result<(), Located> {
-    let allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{85}' | ' '..='~' | '\u{A0}'..='\u{FFFD}' | '\u{10000}'..);
-    for (index, line) in text.lines().enumerate() {
-        if let Some(column) = line.chars().position(|c| !allowed(c)) {
-            let mark = Mark {
-                line: index + 1,
-                column: column + 1,
-            };
-            return Err(Located::at(
-                mark,
-                "a control character is not possible here".to_owned(),
-            ));
-        }
-    }
-    Ok(())
-}
-
-struct Builder<'t> {
-    parser: Parser<'t, granit_parser::StrInput<'t>>,
-    /// Finished nodes with an anchor, and their size.
-    anchors: BTreeMap<usize, (Node, usize)>,
-    nodes: usize,
-    warnings: Vec<Located>,
-}
-
-impl<'t> Builder<'t> {
-    fn next(&mut self) -> Result<(Event<'t>, Span), Located> {
-        match self.parser.next() {
-            Some(Ok(next)) => Ok(next),
-            Some(Err(error)) => {
-                let at = error.marker();
-                let mark = Mark {
-                    line: at.line().max(1),
-                    column: at.col() + 1,
-                };
-                Err(Located::at(
-                    mark,
-                    format!("not valid YAML: {}", error.info()),
-                ))
-            }
-            None => Ok((Event::StreamEnd, Span::default())),
-        }
-    }
-
-    fn document(&mut self) -> Result<Node, Located> {
-        let mut root = None;
-        loop {
-            let (event, span) = self.next()?;
-            match event {
-                Event::StreamStart | Event::DocumentEnd => {}
-                Event::StreamEnd => break,
-                Event::DocumentStart(..) if root.is_some() => {
-                    let message = "only one document is possible in a file".to_owned();
-                    return Err(Located::at(Mark::of(&span), message));
-                }
-                Event::DocumentStart(..) => {
-                    let (event, span) = self.next()?;
-                    root = Some(self.node(event, &span, 0)?);
-                }
-                _ => {
-                    return Err(Located::at(
-                        Mark::of(&span),
-                        "unexpected content".to_owned(),
-                    ));
-                }
-            }
-        }
-        Ok(root.unwrap_or(Node {
-            data: Data::Null,
-            mark: Mark { line: 1, column: 1 },
-        }))
-    }
-
-    fn count(&mut self, nodes: usize, mark: Mark) -> Result<(), Located> {
-        self.nodes += nodes;
-        if self.nodes > MAX_NODES {
-            return Err(Located::at(
-                mark,
-                format!("the file has more than {MAX_NODES} nodes"),
-            ));
-        }
-        Ok(())
-    }
-
-    fn node(&mut self, event: Event<'t>, span: &Span, depth: usize) -> Result<Node, Located> {
-        let mark = Mark::of(span);
-        if depth > MAX_DEPTH {
-            return Err(Located::at(
-                mark,
-                format!("the file is nested deeper than {MAX_DEPTH} levels"),
-            ));
-        }
-        let (data, anchor) = match event {
-            Event::Alias(id) => {
-                let Some((node, size)) = self.anchors.get(&id).cloned() else {
-                    let message = "an alias cannot stand inside of what it refers to".to_owned();
-                    return Err(Located::at(mark, message));
-                };
-                self.count(size, mark)?;
-                return Ok(node);
-            }
-            Event::Scalar(text, style, anchor, tag) => {
-                self.count(1, mark)?;
-                (self.scalar(&text, style, tag.as_deref(), mark)?, anchor)
-            }
-            Event::SequenceStart(_, anchor, tag) => {
-                self.count(1, mark)?;
-                check_tag(tag.as_deref(), "seq", mark)?;
-                (self.list(depth)?, anchor)
-            }
-            Event::MappingStart(_, anchor, tag) => {
-                self.count(1, mark)?;
-                check_tag(tag.as_deref(), "map", mark)?;
-                (self.mapping(depth)?, anchor)
-            }
-            _ => return Err(Located::at(mark, "unexpected content".to_owned())),
-        };
-        let node = Node { data, mark };
-        if anchor != 0 {
-            let size = node.size();
-            self.anchors.insert(anchor, (node.clone(), size));
-        }
-        Ok(node)
-    }
-
-    fn scalar(
-        &mut self,
-        text: &str,
-        style: ScalarStyle,
-        tag: Option<&Tag>,
-        mark: Mark,
-    ) -> Result<Data, Located> {
-        let refused = |Refused(message): Refused| Located::at(mark, message);
-        match tag.filter(|tag| !is_non_specific(tag)) {
-            Some(tag) => match tag.core_suffix() {
-                Some(core) => scalar::tagged(core, text).map_err(refused),
-                None => Err(unsupported(tag, mark)),
-            },
-            None if style == ScalarStyle::Plain => {
-                let data = scalar::plain(text).map_err(refused)?;
-                if let Some(message) = scalar::surprise(text, &data) {
-                    self.warnings.push(Located::at(mark, message));
-                }
-                Ok(data)
-            }
-            None => Ok(Data::Text(text.to_owned())),
-        }
-    }
-
-    fn list(&mut self, depth: usize) -> Result<Data, Located> {
-        let mut items = Vec::new();
-        loop {
-            match self.next()? {
-                (Event::SequenceEnd, _) => return Ok(Data::List(items)),
-                (event, span) => items.push(self.node(event, &span, depth + 1)?),
-            }
-        }
-    }
-
-    fn mapping(&mut self, depth: usize) -> Result<Data, Located> {
-        let mut own: Vec<Entry> = Vec::new();
-        let mut merged: Vec<Entry> = Vec::new();
-        loop {
-            let (event, span) = self.next()?;
-            let mark = Mark::of(&span);
-            let key = match event {
-                Event::MappingEnd => break,
-                Event::Scalar(ref text, ScalarStyle::Plain, _, None) if text == "<<" => {
-                    let (event, span) = self.next()?;
-                    let value = self.node(event, &span, depth + 1)?;
-                    merge(value, &mut merged)?;
-                    continue;
-                }
-                // The value key of YAML 1.1 is a plain text as a key.
-                Event::Scalar(ref text, ScalarStyle::Plain, 0, None) if text == "=" => Node {
-                    data: Data::Text("=".to_owned()),
-                    mark,
-                },
-                event => self.node(event, &span, depth + 1)?,
-            };
-            let Some((text, id)) = key.as_key() else {
-                return Err(Located::at(
-                    mark,
-                    "a key must be a word, not a list or a mapping".to_owned(),
-                ));
-            };
-            let (event, span) = self.next()?;
-            let value = self.node(event, &span, depth + 1)?;
-            match own.iter_mut().find(|entry| entry.id == id) {
-                Some(earlier) => {
-                    let lines = format!("lines {} and {}", earlier.mark.line, mark.line);
-                    let message =
-                        format!("the key `{text}` occurs twice ({lines}); the last one counts");
-                    self.warnings.push(Located::at(mark, message));
-                    earlier.mark = mark;
-                    earlier.value = value;
-                }
-                None => own.push(Entry {
-                    key: text,
-                    mark,
-                    value,
-                    id,
-                }),
-            }
-        }
-        let ids: BTreeSet<_> = own.iter().map(|entry| entry.id.clone()).collect();
-        own.extend(merged.into_iter().filter(|entry| !ids.contains(&entry.id)));
-        Ok(Data::Map(own))
-    }
-}
-
-/// Adds what `<<` brings; what is there already wins.
-fn merge(value: Node, merged: &mut Vec<Entry>) -> Result<(), Located> {
-    let mark = value.mark;
-    let maps = match value.data {
-        Data::Map(entries) => vec![entries],
-        Data::List(items) => {
-            let maps = items.into_iter().map(|item| match item.data {
-                Data::Map(entries) => Ok(entries),
-                _ => Err(Located::at(
-                    item.mark,
-                    "`<<` needs mappings to merge".to_owned(),
-                )),
-            });
-            maps.collect::<Result<_, _>>()?
-        }
-        _ => {
-            return Err(Located::at(
-                mark,
-                "`<<` needs a mapping to merge".to_owned(),
-            ));
-        }
-    };
-    for entry in maps.into_iter().flatten() {
-        if !merged.iter().any(|known| known.id == entry.id) {
-            merged.push(entry);
-        }
-    }
-    Ok(())
-}
-
-/// `!` alone says no more than that there is a tag.
-fn is_non_specific(tag: &Tag) -> bool {
-    matches!((tag.handle(), tag.suffix()), ("!", "") | ("", "!"))
-}
-
-fn check_tag(tag: Option<&Tag>, expected: &str, mark: Mark) -> Result<(), Located> {
-    match tag {
-        Some(tag) if !is_non_specific(tag) && !tag.is_yaml_core_schema_tag(expected) => {
-            Err(unsupported(tag, mark))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn unsupported(tag: &Tag, mark: Mark) -> Located {
-    Located::at(
-        mark,
-        format!("the tag {}{} is not supported", tag.handle(), tag.suffix()),
-    )
 }

@@ -1,0 +1,83 @@
+//! How many jobs a run has, and which images they need.
+
+use dstack_backend_types::RegistryAuth;
+
+use crate::config::{ReplicaGroup, RunConfiguration};
+
+/// How many replica groups a run has; runs without groups have one.
+pub fn replica_group_count(run: &RunConfiguration) -> usize {
+    match run {
+        RunConfiguration::Service(service) => service.groups().map_or(1, <[_]>::len),
+        RunConfiguration::Task(_) | RunConfiguration::DevEnvironment(_) => 1,
+    }
+}
+
+/// The names of the replica groups in their order; `0` without groups.
+pub fn replica_group_names(run: &RunConfiguration) -> Vec<String> {
+    match run {
+        RunConfiguration::Service(service) if service.groups().is_some() => service
+            .groups()
+            .into_iter()
+            .flatten()
+            .map(|group| group.name.clone().unwrap_or_default())
+            .collect(),
+        _ => vec!["0".to_owned()],
+    }
+}
+
+/// Least and most replicas of each group; tasks and dev environments have exactly one replica.
+pub fn replica_bounds(run: &RunConfiguration) -> Vec<(u32, u32)> {
+    let RunConfiguration::Service(service) = run else {
+        return vec![(1, 1)];
+    };
+    match service.groups() {
+        Some(groups) => groups
+            .iter()
+            .map(|group| (group.min(), group.max()))
+            .collect(),
+        None => {
+            let range = service.replication.replicas;
+            let min = range.and_then(|range| range.min).unwrap_or(1);
+            vec![(min, range.and_then(|range| range.max).unwrap_or(min))]
+        }
+    }
+}
+
+/// How many jobs a replica has.
+pub fn jobs_per_replica(run: &RunConfiguration) -> u32 {
+    match run {
+        RunConfiguration::Task(task) => match &task.groups {
+            Some(groups) => groups.iter().map(|group| group.nodes).sum(),
+            None => task.nodes.unwrap_or(1),
+        },
+        RunConfiguration::Service(_) | RunConfiguration::DevEnvironment(_) => 1,
+    }
+}
+
+/// How many jobs a run starts with.
+pub fn initial_job_count(run: &RunConfiguration) -> u32 {
+    replica_bounds(run).iter().map(|(min, _)| min).sum::<u32>() * jobs_per_replica(run)
+}
+
+/// The image of each replica group and the login for it, as written; `None` where a default image is used.
+pub fn image_names(run: &RunConfiguration) -> Vec<Option<(String, Option<RegistryAuth>)>> {
+    let base = run.base();
+    let own = |group: Option<&ReplicaGroup>| {
+        let docker = base.docker == Some(true) || group.is_some_and(|g| g.docker == Some(true));
+        let image = group
+            .and_then(|g| g.image.clone())
+            .or_else(|| base.image.clone());
+        image
+            .filter(|_| !docker)
+            .map(|image| (image, base.registry_auth.clone()))
+    };
+    match run {
+        RunConfiguration::Service(service) if service.groups().is_some() => service
+            .groups()
+            .into_iter()
+            .flatten()
+            .map(|group| own(Some(group)))
+            .collect(),
+        _ => vec![own(None)],
+    }
+}
