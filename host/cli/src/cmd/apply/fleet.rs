@@ -12,6 +12,7 @@ use dstack_api::fleets::{
 use dstack_api::instances::InstanceStatus;
 use dstack_api::runs::ApplyAction;
 use dstack_backend_types::instances::SshKey;
+use serde_json::Value;
 
 use super::{Args, profiles};
 use crate::cmd::fleet::wait_gone;
@@ -42,7 +43,7 @@ pub(crate) fn apply(
     };
     let plan: FleetPlan = here
         .client
-        .post(&here.path("fleets/get_plan"), &GetFleetPlanRequest { spec })?;
+        .post(&here.path("fleets/get_plan"), &as_client(&GetFleetPlanRequest { spec }))?;
     super::own_fields::check(
         &serde_json::to_value(&plan.spec.configuration).unwrap_or_default(),
         here,
@@ -99,7 +100,7 @@ pub(crate) fn apply(
         },
         force: args.force,
     };
-    let fleet: Fleet = here.client.post(&here.path("fleets/apply"), &order)?;
+    let fleet: Fleet = here.client.post(&here.path("fleets/apply"), &as_client(&order))?;
     if args.detach {
         let verb = if is_update && !is_replaced {
             "updated"
@@ -111,6 +112,17 @@ pub(crate) fn apply(
             .line(format!("Fleet {} {verb}, detaching...", fleet.name));
     }
     wait(fleet, here, cx)
+}
+
+/// A request without the key of a spec that only servers set, which others refuse.
+fn as_client(request: &impl serde::Serialize) -> Value {
+    let mut request = serde_json::to_value(request).unwrap_or_default();
+    for spec in ["/spec", "/plan/spec"] {
+        if let Some(Value::Object(spec)) = request.pointer_mut(spec) {
+            spec.remove("autocreated");
+        }
+    }
+    request
 }
 
 fn show(args: &Args, plan: &FleetPlan, cx: &mut Cx<'_>) -> Result<(), CliError> {

@@ -1,0 +1,6 @@
+//! Whole commands against a server that answers what was recorded, screen by screen.
+
+mod apply;
+mod errors;
+mod screens;
+mod world;
