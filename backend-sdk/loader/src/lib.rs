@@ -9,8 +9,8 @@
 //! let inspected = dstack_backend_loader::inspect("/opt/backends/libacme.so".as_ref())?; // nothing of the file runs
 //! println!("{} {}", inspected.manifest.name, inspected.sha256);
 //! let plugin = inspected.open(services)?;                                               // constructors run, `init` is called
-//! let backend = plugin.open_backend(br#"{"type":"acme"}"#)?;
-//! let _reply = backend.call(6, 1, b"null")?;
+//! let backend = plugin.open_backend(br#"{"type":"acme"}"#).map_err(|e| format!("{e:?}"))?;
+//! let _reply = backend.call(6, 1, b"{}").map_err(|e| format!("{e:?}"))?;
 //! # Ok(()) }
 //! ```
 #![allow(

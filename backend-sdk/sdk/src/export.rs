@@ -12,15 +12,40 @@ pub use dstack_backend_abi::export_module;
 
 /// Makes this crate's shared library a backend, named and described once.
 ///
-/// ```ignore
+/// ```
+/// # use dstack_backend_sdk::{types::methods::*, *};
+/// # use schemars::JsonSchema;
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, JsonSchema)] struct Config { token: Secret<String> }
+/// # #[derive(Default)] struct AcmeConfigurator;
+/// # impl Configurator for AcmeConfigurator {
+/// #     type Config = Config;
+/// #     fn check(&self, _: &Config) -> Result<(), BackendError> { Ok(()) }
+/// # }
+/// # struct Acme;
+/// # impl Backend for Acme {
+/// #     type Configurator = AcmeConfigurator;
+/// #     fn new(_: Config) -> Result<Self, BackendError> { Ok(Acme) }
+/// # }
+/// # impl Compute for Acme {
+/// #     fn get_offers(&self, _: &GetOffersRequest) -> Result<GetOffersReply, BackendError> { Ok(GetOffersReply::default()) }
+/// #     fn run_job(&self, r: &RunJobRequest) -> Result<RunJobReply, BackendError> { run_job_on_new_instance(self, r) }
+/// #     fn terminate_instance(&self, _: &TerminateInstanceRequest) -> Result<Done, BackendError> { Ok(Done {}) }
+/// # }
+/// # impl capabilities::CreateInstance for Acme {
+/// #     fn create_instance(&self, _: &CreateInstanceRequest) -> Result<CreateInstanceReply, BackendError> {
+/// #         Err(BackendError::no_capacity("none"))
+/// #     }
+/// # }
 /// dstack_backend_sdk::export_backend! {
 ///     name: "acme",                                  // ^[a-z][a-z0-9_-]{0,31}$, the `type` in configurations
 ///     backend: Acme,                                 // implements `Backend` and `Compute`
 ///     configurator: AcmeConfigurator,                // its `Backend::Configurator`
-///     capabilities: [CreateInstance, Volumes],       // traits that it implements; `compute`, `configurator` are implied
+///     capabilities: [CreateInstance],                // traits that it implements; `compute`, `configurator` are implied
 ///     flags: ["privileged", "instance_volumes"],     // what needs no trait
 ///     provisioning_timeout_s: 1200,                  // optional: how long its machines take, if not 600 s
 /// }
+/// # fn main() {}
 /// ```
 ///
 /// A capability whose trait is not implemented does not compile; one that is not listed is never called. The crate needs

@@ -18,7 +18,11 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
+
+/// Opening does no input or output, so this is long; a plugin that takes longer hangs.
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
 
 /// The plugins of this host. Cheap to clone.
 #[derive(Clone)]
@@ -174,9 +178,16 @@ impl Plugins {
             let opened = Arc::new(Opened::new(backend, scope, Arc::clone(&slot)));
             Ok(Backend { slot, opened })
         });
-        let opened = opening
-            .await
-            .unwrap_or_else(|e| Err(BackendError::internal(format!("opening ended early: {e}"))));
+        let opened = match tokio::time::timeout(OPEN_LIMIT, opening).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => Err(BackendError::internal(format!(
+                "opening ended early: {error}"
+            ))),
+            Err(_) => Err(BackendError::new(
+                ErrorKind::Timeout,
+                format!("the plugin did not open within {} s", OPEN_LIMIT.as_secs()),
+            )),
+        };
         opened.map_err(fail)
     }
 

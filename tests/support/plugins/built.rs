@@ -2,8 +2,10 @@
 #![allow(dead_code, reason = "each test needs another part")]
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
 
 /// Builds the packages if need be and returns the `.so` file of each, in their order.
@@ -19,6 +21,30 @@ pub(crate) fn programs(packages: &[&str]) -> Vec<PathBuf> {
 }
 
 fn built(packages: &[&str], ending: impl Fn(&str) -> String) -> Vec<PathBuf> {
+    // Asked once for each package: cargo takes a moment, and a lock, to say that nothing is to be done.
+    static KNOWN: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let missing: Vec<&str> = packages
+        .iter()
+        .copied()
+        .filter(|package| !known.contains_key(*package))
+        .collect();
+    if !missing.is_empty() {
+        let files = build(&missing, ending);
+        known.extend(
+            missing
+                .iter()
+                .map(|package| (*package).to_owned())
+                .zip(files),
+        );
+    }
+    packages
+        .iter()
+        .map(|package| known[*package].clone())
+        .collect()
+}
+
+fn build(packages: &[&str], ending: impl Fn(&str) -> String) -> Vec<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet", "--message-format=json"]);

@@ -94,6 +94,17 @@ fn a_panic_is_an_error_of_that_call_alone() {
 }
 
 #[test]
+fn events_reach_the_host_with_call_level_and_fields() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = opened("dstack-backend-misbehaving", folder.path());
+    let backend = plugin.open_backend(br#"{"mode":"log"}"#).unwrap();
+    backend.call(6, 21, b"{}").unwrap();
+    let lines = LINES.lock().unwrap();
+    let wanted = r#"21 2 dstack_backend_misbehaving a line from the backend {"answer":42}"#;
+    assert!(lines.iter().any(|line| line == wanted), "{lines:?}");
+}
+
+#[test]
 fn wrong_calls_are_typed_errors() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = opened("dstack-backend-misbehaving", folder.path());
