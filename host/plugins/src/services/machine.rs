@@ -37,7 +37,8 @@ impl MachineConfig {
     /// The usual places for a program in `exe_folder`.
     pub fn beside(exe_folder: &Path, shim_home: PathBuf) -> Self {
         Self {
-            shim_home,
+            // Fails only for an empty path, which is then refused at the first use.
+            shim_home: std::path::absolute(&shim_home).unwrap_or(shim_home),
             agents: vec![
                 exe_folder.join("../lib/dstack/agents"),
                 exe_folder.join("agents"),
