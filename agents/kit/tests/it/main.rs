@@ -1,5 +1,7 @@
 //! The server on real sockets.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, helpers too")]
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The wire types read and write the recorded samples unchanged.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, helpers too")]
+
 use std::path::PathBuf;
 
 use dstack_agent_protocol::runner::{Metrics, PullResponse, RunResponse, SubmitRequest};
