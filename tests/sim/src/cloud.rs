@@ -151,6 +151,9 @@ impl Cloud {
     }
 
     /// Makes a machine, or not. The second value is how long the call took.
+    ///
+    /// # Panics
+    /// Never: the data are written here.
     pub fn create(&mut self, offer: &Offer, provider_ref: &str, now: Timestamp) -> (Attempt, f64) {
         let took = self.between(0.3, 15.0);
         let faults = self.faults;
@@ -385,6 +388,9 @@ impl Cloud {
     }
 
     /// What a runner reports, and whether more may come.
+    ///
+    /// # Errors
+    /// The answer when the runner cannot be asked.
     pub fn pull(
         &mut self,
         data: &JobProvisioningData,

@@ -28,6 +28,7 @@ const HISTORY: usize = 50;
 /// A row that is due for longer than this was forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
+#[allow(clippy::large_enum_variant, reason = "events live for a moment")]
 enum Event {
     Landed(Lease, Call),
     Write(Lease, Changes),

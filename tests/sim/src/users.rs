@@ -43,6 +43,9 @@ pub fn fleets(size: u32) -> Vec<(&'static str, Value)> {
 }
 
 /// Makes a fleet, as the server's service does.
+///
+/// # Panics
+/// When the configuration is not one of a fleet.
 pub fn create_fleet(
     world: &mut World,
     ids: &mut Ids,
@@ -102,6 +105,9 @@ pub fn configuration(ids: &mut Ids) -> Value {
 }
 
 /// Submits a run, as the server's service does.
+///
+/// # Panics
+/// When the configuration is not one of a run.
 pub fn submit(
     world: &mut World,
     ids: &mut Ids,
