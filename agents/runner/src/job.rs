@@ -86,7 +86,12 @@ pub(crate) async fn execute(runner: Arc<Runner>, job: Submitted, resolved: Resol
     let is_over = CancellationToken::new();
     let tracking = tokio::spawn({
         let (runner, is_over) = (Arc::clone(&runner), is_over.clone());
-        async move { runner.tracker.run(runner.setting.ssh_port, is_over).await }
+        async move {
+            // Where nobody can log in, nobody is absent.
+            if runner.setting.has_sshd {
+                runner.tracker.run(runner.setting.ssh_port, is_over).await;
+            }
+        }
     });
     let change = run(&runner, &job, program).await;
     is_over.cancel();

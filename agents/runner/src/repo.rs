@@ -224,7 +224,13 @@ fn clone(checkout: &Checkout<'_>, diff: Option<&Path>) -> Result<(), RepoError> 
         .filter(|c| !c.clone_url.is_empty())
         .ok_or(RepoError::NoUrl)?;
     let login = Login::write(checkout.temp, credentials)?;
-    let run = |command: &mut Command| checkout.children.run(command).map_err(git_error);
+    let url = credentials.clone_url.as_str();
+    let run = |command: &mut Command| {
+        checkout
+            .children
+            .run(command)
+            .map_err(|e| git_error(hide_login(&e, url)))
+    };
     let here = || {
         let mut git = login.git(checkout.home);
         git.arg("-C").arg(checkout.dir);
@@ -287,6 +293,19 @@ fn git_error(error: io::Error) -> RepoError {
         RepoError::NoGit
     } else {
         RepoError::Io(error)
+    }
+}
+
+/// Takes a user's name and password out of what git says about a URL.
+fn hide_login(error: &io::Error, url: &str) -> io::Error {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = authority.split('/').next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((login, _)) => {
+            let said = error.to_string().replace(&format!("{login}@"), "***@");
+            io::Error::new(error.kind(), said)
+        }
+        None => io::Error::new(error.kind(), error.to_string()),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::paths::Paths;
 use crate::raw_log::RawLog;
 use crate::runner::{Phase, Runner, Setting};
 use crate::users::Database;
-use crate::{api, process, sshd};
+use crate::{api, process, session, sshd};
 
 /// A runner without a job gives up after this.
 const JOB_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -128,6 +128,10 @@ async fn run(log_level: Level, args: StartArgs) -> Result<(), StartError> {
         drop(stopped);
     }
     children.kill_all();
+    if args.task_dir.is_some() {
+        // No container ends with us: what left the job's session would stay for ever.
+        drop(tokio::task::spawn_blocking(session::kill_descendants).await);
+    }
     ended
 }
 

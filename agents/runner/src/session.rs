@@ -79,6 +79,27 @@ pub(crate) fn kill_all(session: i32) {
     signal_all(session, &[Signal::SIGKILL]);
 }
 
+/// Kills everything that descends from this process, orphans it adopted too.
+pub(crate) fn kill_descendants() {
+    let me = i32::try_from(std::process::id()).unwrap_or_default();
+    // What is started while we look is found in the next round.
+    for _ in 0..5 {
+        let all: Vec<Process> = processes().filter(|process| !process.is_zombie).collect();
+        let mut family = vec![me];
+        let mut at = 0;
+        while let Some(parent) = family.get(at).copied() {
+            family.extend(all.iter().filter(|p| p.parent == parent).map(|p| p.pid));
+            at += 1;
+        }
+        let below = family.get(1..).unwrap_or_default();
+        if below.is_empty() {
+            return;
+        }
+        below.iter().for_each(|pid| send(*pid, Signal::SIGKILL));
+        std::thread::sleep(POLL);
+    }
+}
+
 /// Ends a session in stages: `interrupt` now, a hang-up later, a kill at last. Gives back when nothing is left.
 pub(crate) async fn end(session: i32, interrupt: impl FnOnce()) {
     interrupt();

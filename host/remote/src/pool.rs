@@ -110,22 +110,31 @@ impl Pool {
         endpoint: &Endpoint,
     ) -> Result<Box<dyn crate::Stream>, RemoteError> {
         let session = self.session(to).await?;
-        let limit = self.settings.connect_timeout;
-        let opened = tokio::time::timeout(limit, session.open(endpoint)).await;
-        let error = match opened {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => error,
-            Err(_) => RemoteError::TimedOut {
-                at: format!("{} {endpoint}", to.target.at()),
-                limit,
-            },
+        let error = match self.open_on(&session, to, endpoint).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) if error.is_refused() => return Err(error),
+            Err(error) => error,
         };
-        if error.is_refused() {
-            return Err(error);
-        }
         tracing::debug!(%error, at = to.target.at(), "pooled ssh connection is dead, reconnecting");
         self.discard(to, &session).await;
-        self.session(to).await?.open(endpoint).await
+        let session = self.session(to).await?;
+        self.open_on(&session, to, endpoint).await
+    }
+
+    async fn open_on(
+        &self,
+        session: &Session,
+        to: &SshAddress,
+        endpoint: &Endpoint,
+    ) -> Result<Box<dyn crate::Stream>, RemoteError> {
+        let limit = self.settings.connect_timeout;
+        let opened = tokio::time::timeout(limit, session.open(endpoint)).await;
+        opened.unwrap_or_else(|_| {
+            Err(RemoteError::TimedOut {
+                at: format!("{} {endpoint}", to.target.at()),
+                limit,
+            })
+        })
     }
 
     /// Drops the machine's connection if it gives no sign of life.

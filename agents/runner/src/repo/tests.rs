@@ -243,3 +243,13 @@ fn the_user_of_an_ssh_url_is_git() {
     assert_eq!(ssh_user("ssh://me@host/p.git"), "ssh://me@host/p.git");
     assert_eq!(ssh_user("https://host/p.git"), "https://host/p.git");
 }
+
+#[test]
+fn a_password_in_the_url_is_not_told() {
+    let error = io::Error::other("git failed: unable to access 'https://me:hunter2@host/p.git/'");
+    let told = hide_login(&error, "https://me:hunter2@host/p.git").to_string();
+    assert_eq!(
+        told,
+        "git failed: unable to access 'https://***@host/p.git/'"
+    );
+}

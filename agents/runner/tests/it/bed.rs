@@ -32,6 +32,8 @@ pub(crate) struct Bed {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) port: u16,
     child: Child,
+    /// The child is `unshare`, and the runner its child.
+    has_namespace: bool,
 }
 
 /// What a job left.
@@ -124,10 +126,14 @@ impl Bed {
             .env("D", dir.path())
             .env("BIN", binary())
             .env("EXTRA", extra);
-        Self::launch(command, dir)
+        Self::launch(command, dir, true)
     }
 
-    pub(crate) fn launch(mut command: Command, dir: tempfile::TempDir) -> Self {
+    pub(crate) fn launch(
+        mut command: Command,
+        dir: tempfile::TempDir,
+        has_namespace: bool,
+    ) -> Self {
         let out = std::fs::File::create(dir.path().join("out")).unwrap();
         command
             .stdin(Stdio::null())
@@ -147,7 +153,12 @@ impl Bed {
                 .parse()
                 .ok()
         });
-        Self { dir, port, child }
+        Self {
+            dir,
+            port,
+            child,
+            has_namespace,
+        }
     }
 
     pub(crate) fn out(&self) -> String {
@@ -166,6 +177,9 @@ impl Bed {
     /// The runner's own process.
     pub(crate) fn pid(&self) -> u32 {
         let unshare = self.child.id();
+        if !self.has_namespace {
+            return unshare;
+        }
         let children =
             std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();
         children

@@ -39,7 +39,7 @@ fn start() -> Bed {
         .arg(&task)
         .arg("--port-file")
         .arg(dir.path().join("port"));
-    Bed::launch(command, dir)
+    Bed::launch(command, dir, false)
 }
 
 #[test]
@@ -100,4 +100,20 @@ fn a_unix_socket_can_take_the_place_of_the_port() {
         answer.ends_with("{\"service\":\"dstack-runner\",\"version\":\"0.22.5\"}\n"),
         "{answer}"
     );
+}
+
+#[test]
+fn what_left_the_jobs_session_ends_with_the_runner() {
+    let mut bed = start();
+    bed.start_job(&job(
+        "(setsid sh -c 'echo $$; exec sleep 1000' &); sleep 0.5",
+    ));
+    let outcome = bed.finish();
+    let pid: u32 = outcome.text().trim().parse().unwrap();
+    let is_alive =
+        || std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n");
+    assert!(is_alive(), "{outcome:?}");
+    bed.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(bed.exit_code(), 0);
+    assert!(!is_alive());
 }
