@@ -95,7 +95,7 @@ impl Children {
     }
 
     /// Reaps ended children that nobody waits for; gives how many.
-    fn reap(&self) -> usize {
+    pub(crate) fn reap(&self) -> usize {
         let ours = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let me = i32::try_from(std::process::id()).unwrap_or_default();
         let zombies = session::processes()

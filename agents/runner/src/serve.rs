@@ -130,7 +130,11 @@ async fn run(log_level: Level, args: StartArgs) -> Result<(), StartError> {
     children.kill_all();
     if args.task_dir.is_some() {
         // No container ends with us: what left the job's session would stay for ever.
-        drop(tokio::task::spawn_blocking(session::kill_descendants).await);
+        let killed = tokio::task::spawn_blocking(move || {
+            session::kill_descendants();
+            children.reap()
+        });
+        drop(killed.await);
     }
     ended
 }
