@@ -14,7 +14,8 @@ use dstack_engine::combine::Wanted;
 use dstack_engine::ids::{FleetId, InstanceId, ProjectId, UserId};
 use dstack_engine::model::{FleetRow, InstanceRow};
 use dstack_engine::preview::Ask;
-use dstack_engine::{fleets as fleet_step, names as generated, new_fleet, plan_diff, spec};
+use dstack_engine::plan_diff::{FleetUpdate, fleet_update};
+use dstack_engine::{fleets as fleet_step, names as generated, new_fleet, spec};
 use dstack_store::fleets::{self, FleetsFilter};
 use dstack_store::instances::{self, InstancesFilter};
 use dstack_store::{Page, Store, Tx, projects, views};
@@ -139,7 +140,7 @@ impl Fleets {
         let max_offer_price = offers.iter().map(|offer| offer.price).max_by(f64::total_cmp);
         offers.truncate(PLAN_OFFERS);
         let updates =
-            current.as_ref().is_some_and(|fleet| plan_diff::fleet(&fleet.spec, &effective).is_updatable());
+            current.as_ref().is_some_and(|fleet| fleet_update(&fleet.spec, &effective).is_ok());
         Ok(FleetPlan {
             project_name: access.project.name.clone(),
             user: access.user.name.clone(),
@@ -295,23 +296,22 @@ fn carry_out(
         return Ok((id, write(tx, &changes)?));
     };
     let stored = without_keys((*old.spec).clone());
-    let diff = plan_diff::fleet(&stored, &without_keys(new.clone()));
-    if !diff.is_updatable() {
-        if seen.is_none() && !force {
-            return Err(ApiError::exists("Resource exists"));
+    let update = match fleet_update(&stored, &without_keys(new.clone())) {
+        Ok(update) => update,
+        Err(_) if seen.is_none() && !force => return Err(ApiError::exists("Resource exists")),
+        Err(error) => {
+            return Err(ApiError::refused(format!(
+                "Failed to update fleet: {error}. Delete the fleet first, then create it anew."
+            )));
         }
-        return Err(ApiError::refused(format!(
-            "Failed to update fields [{}]. Delete the fleet first, then create it anew.",
-            diff.refused.join(", ")
-        )));
-    }
+    };
     if !force && !seen.is_some_and(|seen| seen.id == old.id.0 && without_keys(seen.spec) == stored) {
         return Err(ApiError::refused(CHANGED));
     }
-    if diff.is_empty() {
+    if update == FleetUpdate::default() {
         return Ok((old.id, Vec::new()));
     }
-    let changes = new_fleet::update(&old, new, &diff.changed, user);
+    let changes = new_fleet::update(&old, new, &update.changed, user);
     Ok((old.id, write(tx, &changes)?))
 }
 
