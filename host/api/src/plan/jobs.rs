@@ -51,7 +51,7 @@ pub struct JobSettings<'a> {
     pub python: PythonVersion,
     /// The commands around a person's own ones.
     pub bootstrap: &'a dyn Bootstrap,
-    /// What is known about images, by the names of [`image_names`].
+    /// What is known about images, by the names of [`super::image_names`].
     pub facts: &'a BTreeMap<String, ImageFacts>,
 }
 
