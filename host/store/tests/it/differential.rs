@@ -75,6 +75,32 @@ impl Held {
         }
     }
 
+    fn keep(
+        self,
+        tx: &mut dyn Tx,
+        changes: &Changes,
+        now: Timestamp,
+    ) -> Result<(Applied, Option<Self>), DbError> {
+        Ok(match self {
+            Self::Run(it) => {
+                let (applied, it) = apply::apply_keeping(tx, it, changes, now)?;
+                (applied, it.map(Self::Run))
+            }
+            Self::Job(it) => {
+                let (applied, it) = apply::apply_keeping(tx, it, changes, now)?;
+                (applied, it.map(Self::Job))
+            }
+            Self::Instance(it) => {
+                let (applied, it) = apply::apply_keeping(tx, it, changes, now)?;
+                (applied, it.map(Self::Instance))
+            }
+            Self::Fleet(it) => {
+                let (applied, it) = apply::apply_keeping(tx, it, changes, now)?;
+                (applied, it.map(Self::Fleet))
+            }
+        })
+    }
+
     fn apply(self, tx: &mut dyn Tx, changes: &Changes, now: Timestamp) -> Result<Applied, DbError> {
         match self {
             Self::Run(it) => apply::apply(tx, it, changes, now),
@@ -183,7 +209,7 @@ fn history(tx: &mut dyn Tx, seed_number: u64) -> Result<Made, DbError> {
 
         // Some holders finish, some send a heartbeat, some sleep.
         for key in held.keys().copied().collect::<Vec<_>>() {
-            match ids.below(4) {
+            match ids.below(5) {
                 0 | 1 => {
                     let (lease, twin) = held.remove(&key).unwrap();
                     let changes = random_changes(&mut ids, &mut made, &world, now);
@@ -204,6 +230,22 @@ fn history(tx: &mut dyn Tx, seed_number: u64) -> Result<Made, DbError> {
                         world.heartbeat(twin, until),
                         "{context}: {key:?}"
                     );
+                }
+                3 => {
+                    // In the middle of a step: before its calls, so nothing is made yet; without guards, since a
+                    // refusal ends the step anyway.
+                    let (lease, twin) = held.remove(&key).unwrap();
+                    let mut changes = random_changes(&mut ids, &mut made, &world, now);
+                    changes.guards.clear();
+                    changes.made.clear();
+                    let (applied, lease) = lease.keep(tx, &changes, now)?;
+                    let expected = world.checkpoint(&twin, changes, now);
+                    assert!(
+                        same_refusal(&applied.refused, &expected),
+                        "{context}: {key:?}"
+                    );
+                    made.count(&applied);
+                    held.extend(lease.map(|lease| (key, (lease, twin))));
                 }
                 _ => {}
             }

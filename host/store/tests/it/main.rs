@@ -1,6 +1,9 @@
 //! The store on real SQLite files.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-#![allow(clippy::too_many_lines, reason = "each test tells one story from start to end")]
+#![allow(
+    clippy::too_many_lines,
+    reason = "each test tells one story from start to end"
+)]
 
 mod core;
 mod differential;
