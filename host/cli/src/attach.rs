@@ -35,7 +35,8 @@ pub(crate) fn follow(
         name,
         here,
         started: Instant::now(),
-        said: String::new(),
+        // The line above says as much.
+        said: "submitted".to_owned(),
         reader: None,
         is_stopping: false,
         away_since: None,

@@ -180,6 +180,13 @@ fn refusal(status: u16, url: String, body: &[u8]) -> CliError {
                 detail: text.map(|text| format!(": {text}")).unwrap_or_default(),
             }
         }
+        404 if detail.is_object() && project_of(&url).is_some() => {
+            let (server, project) = project_of(&url).unwrap_or_default();
+            CliError::NoProject {
+                project: project.to_owned(),
+                server: server.to_owned(),
+            }
+        }
         _ => {
             let text = words(detail)
                 .or_else(|| detail.as_str().map(str::to_owned))
@@ -191,6 +198,14 @@ fn refusal(status: u16, url: String, body: &[u8]) -> CliError {
             }
         }
     }
+}
+
+/// The server and the project that an address is about.
+fn project_of(url: &str) -> Option<(&str, &str)> {
+    let (server, rest) = url
+        .split_once("/api/project/")
+        .or_else(|| url.split_once("/api/projects/"))?;
+    Some((server, rest.split_once('/')?.0))
 }
 
 #[cfg(test)]
@@ -220,6 +235,14 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "Status code 404 when requesting http://x/api/y: Not Found"
+        );
+        let url = || "http://x/api/project/p/runs/get".to_owned();
+        let error = refusal(404, url(), br#"{"detail":{"msg":"Not found","code":null}}"#);
+        assert!(
+            error
+                .to_string()
+                .starts_with("http://x has no project p that"),
+            "{error}"
         );
         assert!(refusal(500, url(), b"boom").to_string().contains("boom"));
     }

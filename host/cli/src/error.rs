@@ -25,6 +25,16 @@ pub enum CliError {
         /// What the server said, with a leading `: `, or nothing.
         detail: String,
     },
+    /// The server has no such project, or hides it from this user.
+    #[error(
+        "{server} has no project {project} that your token may see; `dstack project list` shows what is configured, `dstack project add` corrects it"
+    )]
+    NoProject {
+        /// The project.
+        project: String,
+        /// The server's address.
+        server: String,
+    },
     /// 400: the request makes no sense for the server's state.
     #[error("{message}")]
     Refused {

