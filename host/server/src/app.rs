@@ -50,7 +50,11 @@ pub struct Permissions {
 
 impl Default for Permissions {
     fn default() -> Self {
-        Self { non_admins_create_projects: true, non_admins_manage_ssh_fleets: true, managers_manage_secrets: false }
+        Self {
+            non_admins_create_projects: true,
+            non_admins_manage_ssh_fleets: true,
+            managers_manage_secrets: false,
+        }
     }
 }
 
@@ -124,9 +128,23 @@ impl App {
     /// Puts the services together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { settings, store, keyring, permissions, plugins, backends, clouds, hints } = parts;
+        let Parts {
+            settings,
+            store,
+            keyring,
+            permissions,
+            plugins,
+            backends,
+            clouds,
+            hints,
+        } = parts;
         let users = Arc::new(Users::new(store.clone(), keyring.clone(), permissions));
-        let planner = Arc::new(Planner::new(store.clone(), clouds.clone(), users.clone(), settings.clone()));
+        let planner = Arc::new(Planner::new(
+            store.clone(),
+            clouds.clone(),
+            users.clone(),
+            settings.clone(),
+        ));
         Self(Arc::new(State {
             logs: FileLogs::new(settings.logs_root()),
             version: compat::server_version(&settings.version),
@@ -139,7 +157,12 @@ impl App {
             ),
             secrets: Secrets::new(store.clone(), keyring.clone()),
             repos: Repos::new(store.clone(), keyring.clone(), settings.code_upload_limit),
-            runs: Runs::new(store.clone(), planner.clone(), hints.clone(), settings.sshproxy.clone()),
+            runs: Runs::new(
+                store.clone(),
+                planner.clone(),
+                hints.clone(),
+                settings.sshproxy.clone(),
+            ),
             fleets: Fleets::new(store.clone(), planner.clone(), permissions, hints),
             planner,
             users,

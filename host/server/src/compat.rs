@@ -1,5 +1,6 @@
 //! What older clients and the official client need to see. The only place that knows about them.
 
+pub(crate) mod old;
 pub(crate) mod version;
 pub(crate) mod view;
 
@@ -25,21 +26,37 @@ pub(crate) struct Client {
 impl Client {
     /// Whether it states a version below `major.minor.patch`.
     pub(crate) fn older_than(&self, release: [u64; 3]) -> bool {
-        self.version.as_ref().is_some_and(|version| version.release() < release)
+        self.version
+            .as_ref()
+            .is_some_and(|version| version.release() < release)
     }
 
     fn from_headers(headers: &HeaderMap) -> Result<Self, ApiError> {
         let ours = headers.contains_key(CLIENT_HEADER);
-        let Some(text) = headers.get(API_VERSION_HEADER) else { return Ok(Self { version: None, ours }) };
+        let Some(text) = headers.get(API_VERSION_HEADER) else {
+            return Ok(Self {
+                version: None,
+                ours,
+            });
+        };
         let text = text.to_str().unwrap_or("?").trim();
         if text == "latest" {
-            return Ok(Self { version: None, ours });
+            return Ok(Self {
+                version: None,
+                ours,
+            });
         }
         let Some(version) = Version::parse(text) else {
-            return Err(ApiError::Refused { code: None, msg: format!("Invalid version: {text}") });
+            return Err(ApiError::Refused {
+                code: None,
+                msg: format!("Invalid version: {text}"),
+            });
         };
         let newest = version.release() == [0, 0, 0];
-        Ok(Self { version: (!newest).then_some(version), ours })
+        Ok(Self {
+            version: (!newest).then_some(version),
+            ours,
+        })
     }
 }
 
@@ -55,9 +72,14 @@ pub(crate) async fn negotiate(server: Version, mut request: Request, next: Next)
         && let Some(version) = &client.version
         && version.is_too_new_for(&server)
     {
-        let msg =
-            format!("The client/CLI version ({version}) is incompatible with the server version ({server}).");
-        return ApiError::Refused { code: Some(ErrorCode::Error), msg }.into_response();
+        let msg = format!(
+            "The client/CLI version ({version}) is incompatible with the server version ({server})."
+        );
+        return ApiError::Refused {
+            code: Some(ErrorCode::Error),
+            msg,
+        }
+        .into_response();
     }
     request.extensions_mut().insert(client);
     next.run(request).await
@@ -96,10 +118,19 @@ mod tests {
     #[test]
     fn only_a_newer_major_or_minor_is_too_new() {
         let server = Version::parse("0.22.5").unwrap();
-        for (client, too_new) in
-            [("0.23.0", true), ("0.22.99", false), ("1.0.0", true), ("0.21.9", false), ("0.22.5", false), ("0.22.5rc1", false)]
-        {
-            assert_eq!(Version::parse(client).unwrap().is_too_new_for(&server), too_new, "{client}");
+        for (client, too_new) in [
+            ("0.23.0", true),
+            ("0.22.99", false),
+            ("1.0.0", true),
+            ("0.21.9", false),
+            ("0.22.5", false),
+            ("0.22.5rc1", false),
+        ] {
+            assert_eq!(
+                Version::parse(client).unwrap().is_too_new_for(&server),
+                too_new,
+                "{client}"
+            );
         }
     }
 }

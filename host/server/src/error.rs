@@ -52,17 +52,26 @@ pub struct Invalid {
 impl ApiError {
     /// 400 without a special code.
     pub fn refused(msg: impl Into<String>) -> Self {
-        Self::Refused { code: Some(ErrorCode::Error), msg: msg.into() }
+        Self::Refused {
+            code: Some(ErrorCode::Error),
+            msg: msg.into(),
+        }
     }
 
     /// 400: no such thing. Never a 404: clients wait for this code to see that something is gone.
     pub fn not_exists(msg: impl Into<String>) -> Self {
-        Self::Refused { code: Some(ErrorCode::ResourceNotExists), msg: msg.into() }
+        Self::Refused {
+            code: Some(ErrorCode::ResourceNotExists),
+            msg: msg.into(),
+        }
     }
 
     /// 400: the name is taken.
     pub fn exists(msg: impl Into<String>) -> Self {
-        Self::Refused { code: Some(ErrorCode::ResourceExists), msg: msg.into() }
+        Self::Refused {
+            code: Some(ErrorCode::ResourceExists),
+            msg: msg.into(),
+        }
     }
 
     /// 403 with the usual text.
@@ -80,7 +89,11 @@ impl ApiError {
     /// 422 for one place of the body.
     pub fn invalid(path: &[&str], msg: impl Into<String>) -> Self {
         let path = path.iter().map(|key| Value::from(*key)).collect();
-        Self::Invalid(vec![Invalid { kind: "value_error", path, msg: msg.into() }])
+        Self::Invalid(vec![Invalid {
+            kind: "value_error",
+            path,
+            msg: msg.into(),
+        }])
     }
 }
 
@@ -95,16 +108,29 @@ impl IntoResponse for ApiError {
         match self {
             Self::Refused { code, msg } => {
                 let code = code.map(|code| code.as_str().to_owned());
-                let detail = vec![ErrorDetail { msg, code, fields: None }];
+                let detail = vec![ErrorDetail {
+                    msg,
+                    code,
+                    fields: None,
+                }];
                 (StatusCode::BAD_REQUEST, Json(BadRequestBody { detail })).into_response()
             }
-            Self::Fields(detail) => (StatusCode::BAD_REQUEST, Json(BadRequestBody { detail })).into_response(),
+            Self::Fields(detail) => {
+                (StatusCode::BAD_REQUEST, Json(BadRequestBody { detail })).into_response()
+            }
             Self::NotAuthenticated => {
                 let bearer = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
-                (StatusCode::UNAUTHORIZED, bearer, Json(json!({"detail": "Not authenticated"}))).into_response()
+                (
+                    StatusCode::UNAUTHORIZED,
+                    bearer,
+                    Json(json!({"detail": "Not authenticated"})),
+                )
+                    .into_response()
             }
             Self::Denied(msg) => (StatusCode::FORBIDDEN, Json(denied(msg))).into_response(),
-            Self::NotFound => (StatusCode::NOT_FOUND, Json(denied("Not found".to_owned()))).into_response(),
+            Self::NotFound => {
+                (StatusCode::NOT_FOUND, Json(denied("Not found".to_owned()))).into_response()
+            }
             Self::Invalid(problems) => {
                 let detail: Vec<Value> = problems
                     .into_iter()
@@ -114,7 +140,11 @@ impl IntoResponse for ApiError {
                         json!({"type": problem.kind, "loc": at, "msg": problem.msg, "input": null})
                     })
                     .collect();
-                (StatusCode::UNPROCESSABLE_ENTITY, Json(json!({"detail": detail}))).into_response()
+                (
+                    StatusCode::UNPROCESSABLE_ENTITY,
+                    Json(json!({"detail": detail})),
+                )
+                    .into_response()
             }
             Self::Internal(reason) => {
                 tracing::error!(reason, "a request failed");
@@ -125,7 +155,13 @@ impl IntoResponse for ApiError {
 }
 
 fn denied(msg: String) -> DeniedBody {
-    DeniedBody { detail: ErrorDetail { msg, code: None, fields: None } }
+    DeniedBody {
+        detail: ErrorDetail {
+            msg,
+            code: None,
+            fields: None,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -145,13 +181,44 @@ mod tests {
     #[tokio::test]
     async fn bodies_have_the_shapes_that_clients_take_apart() {
         for (error, status, body) in [
-            (ApiError::not_exists("Run not found"), 400, r#"{"detail":[{"msg":"Run not found","code":"resource_not_exists"}]}"#),
-            (ApiError::Refused { code: None, msg: "Invalid version: abc".to_owned() }, 400, r#"{"detail":[{"msg":"Invalid version: abc","code":null}]}"#),
-            (ApiError::NotAuthenticated, 401, r#"{"detail":"Not authenticated"}"#),
-            (ApiError::invalid_token(), 403, r#"{"detail":{"msg":"Invalid token","code":null}}"#),
-            (ApiError::NotFound, 404, r#"{"detail":{"msg":"Not found","code":null}}"#),
-            (ApiError::invalid(&["limit"], "too large"), 422, r#"{"detail":[{"input":null,"loc":["body","limit"],"msg":"too large","type":"value_error"}]}"#),
-            (ApiError::Internal("secret path".to_owned()), 500, "Internal Server Error"),
+            (
+                ApiError::not_exists("Run not found"),
+                400,
+                r#"{"detail":[{"msg":"Run not found","code":"resource_not_exists"}]}"#,
+            ),
+            (
+                ApiError::Refused {
+                    code: None,
+                    msg: "Invalid version: abc".to_owned(),
+                },
+                400,
+                r#"{"detail":[{"msg":"Invalid version: abc","code":null}]}"#,
+            ),
+            (
+                ApiError::NotAuthenticated,
+                401,
+                r#"{"detail":"Not authenticated"}"#,
+            ),
+            (
+                ApiError::invalid_token(),
+                403,
+                r#"{"detail":{"msg":"Invalid token","code":null}}"#,
+            ),
+            (
+                ApiError::NotFound,
+                404,
+                r#"{"detail":{"msg":"Not found","code":null}}"#,
+            ),
+            (
+                ApiError::invalid(&["limit"], "too large"),
+                422,
+                r#"{"detail":[{"input":null,"loc":["body","limit"],"msg":"too large","type":"value_error"}]}"#,
+            ),
+            (
+                ApiError::Internal("secret path".to_owned()),
+                500,
+                "Internal Server Error",
+            ),
         ] {
             assert_eq!(shown(error).await, (status, body.to_owned()));
         }

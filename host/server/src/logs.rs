@@ -69,9 +69,16 @@ impl LogQuery {
     /// # Errors
     /// [`LogError::BadToken`].
     pub(crate) fn check_token(&self) -> Result<Option<u64>, LogError> {
-        let Some(token) = &self.token else { return Ok(None) };
+        let Some(token) = &self.token else {
+            return Ok(None);
+        };
         let digits = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit());
-        token.parse().ok().filter(|_| digits).map(Some).ok_or_else(|| LogError::BadToken(token.clone()))
+        token
+            .parse()
+            .ok()
+            .filter(|_| digits)
+            .map(Some)
+            .ok_or_else(|| LogError::BadToken(token.clone()))
     }
 }
 

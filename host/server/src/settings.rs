@@ -18,7 +18,10 @@ pub trait Vars {
 pub struct ProcessVars;
 
 impl Vars for ProcessVars {
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the environment"
+    )]
     fn get(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
     }
@@ -186,8 +189,12 @@ impl Settings {
     /// The first variable whose value makes no sense.
     pub fn from_env(vars: &impl Vars) -> Result<Self, SettingsError> {
         let read = Reader(vars);
-        let home = read.text("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
-        let server_dir = read.text("DSTACK_SERVER_DIR").map_or_else(|| home.join(".dstack/server"), PathBuf::from);
+        let home = read
+            .text("HOME")
+            .map_or_else(|| PathBuf::from("/"), PathBuf::from);
+        let server_dir = read
+            .text("DSTACK_SERVER_DIR")
+            .map_or_else(|| home.join(".dstack/server"), PathBuf::from);
         let network_mode = read.number("DSTACK_SERVER_JOB_NETWORK_MODE", 2u8, "1, 2 or 3")?;
         if !(1..=3).contains(&network_mode) {
             return Err(SettingsError {
@@ -201,27 +208,54 @@ impl Settings {
             database_url: read.secret("DSTACK_DATABASE_URL"),
             host: read.text_or("DSTACK_SERVER_HOST", "127.0.0.1"),
             port: read.number("DSTACK_SERVER_PORT", 3000, "a port")?,
-            url: read.text("DSTACK_SERVER_URL").map(|url| url.trim_end_matches('/').to_owned()),
+            url: read
+                .text("DSTACK_SERVER_URL")
+                .map(|url| url.trim_end_matches('/').to_owned()),
             admin_token: read.secret("DSTACK_SERVER_ADMIN_TOKEN"),
-            log_level: read.text_or("DSTACK_SERVER_LOG_LEVEL", "info").to_lowercase(),
-            root_log_level: read.text_or("DSTACK_SERVER_ROOT_LOG_LEVEL", "error").to_lowercase(),
+            log_level: read
+                .text_or("DSTACK_SERVER_LOG_LEVEL", "info")
+                .to_lowercase(),
+            root_log_level: read
+                .text_or("DSTACK_SERVER_ROOT_LOG_LEVEL", "error")
+                .to_lowercase(),
             log_format: read.log_format()?,
             config_disabled: read.flag("DSTACK_SERVER_CONFIG_DISABLED"),
             background_disabled: read.flag("DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED"),
             db_pool_size: read.number("DSTACK_DB_POOL_SIZE", 20, "a number of connections")?,
-            max_blocking_threads: read.number("DSTACK_SERVER_EXECUTOR_MAX_WORKERS", 128, "a number of threads")?,
+            max_blocking_threads: read.number(
+                "DSTACK_SERVER_EXECUTOR_MAX_WORKERS",
+                128,
+                "a number of threads",
+            )?,
             update_default_project: if read.flag("DSTACK_UPDATE_DEFAULT_PROJECT") {
                 Some(true)
             } else {
-                read.flag("DSTACK_DO_NOT_UPDATE_DEFAULT_PROJECT").then_some(false)
+                read.flag("DSTACK_DO_NOT_UPDATE_DEFAULT_PROJECT")
+                    .then_some(false)
             },
-            version: read.text_or("DSTACK_VERSION", dstack_api::server_info::COMPATIBLE_VERSION),
-            max_offers_tried: read.number("DSTACK_SERVER_MAX_OFFERS_TRIED", 25, "a number of offers")?,
-            max_probes_per_job: read.number("DSTACK_SERVER_MAX_PROBES_PER_JOB", 10, "a number of probes")?,
+            version: read.text_or(
+                "DSTACK_VERSION",
+                dstack_api::server_info::COMPATIBLE_VERSION,
+            ),
+            max_offers_tried: read.number(
+                "DSTACK_SERVER_MAX_OFFERS_TRIED",
+                25,
+                "a number of offers",
+            )?,
+            max_probes_per_job: read.number(
+                "DSTACK_SERVER_MAX_PROBES_PER_JOB",
+                10,
+                "a number of probes",
+            )?,
             max_probe_timeout: read.number("DSTACK_SERVER_MAX_PROBE_TIMEOUT", 300, "seconds")?,
             code_upload_limit: read.limit("DSTACK_SERVER_CODE_UPLOAD_LIMIT", 2 * 1024 * 1024)?,
-            log_quota_per_job_hour: read.limit("DSTACK_SERVER_LOG_QUOTA_PER_JOB_HOUR", 50 * 1024 * 1024)?,
-            user_project_quota: read.number("DSTACK_USER_PROJECT_DEFAULT_QUOTA", 10, "a number of projects")?,
+            log_quota_per_job_hour: read
+                .limit("DSTACK_SERVER_LOG_QUOTA_PER_JOB_HOUR", 50 * 1024 * 1024)?,
+            user_project_quota: read.number(
+                "DSTACK_USER_PROJECT_DEFAULT_QUOTA",
+                10,
+                "a number of projects",
+            )?,
             events_ttl: read.ttl("DSTACK_SERVER_EVENTS_TTL_SECONDS", 30 * 24 * 3600)?,
             ssh_connect_timeout: read.seconds("DSTACK_SERVER_SSH_CONNECT_TIMEOUT", 3)?,
             service_timeout: read.seconds("DSTACK_SERVICE_CLIENT_TIMEOUT", 300)?,
@@ -230,25 +264,20 @@ impl Settings {
             forbid_dstack_in_runs: read.flag("DSTACK_FORBID_DSTACK_IN_RUNS"),
             job_network_mode: network_mode,
             keep_shim_tasks: read.flag("DSTACK_SERVER_KEEP_SHIM_TASKS"),
-            default_registry: read.text("DSTACK_SERVER_DEFAULT_DOCKER_REGISTRY").map(|host| DefaultRegistry {
-                host,
-                username: read.text("DSTACK_SERVER_DEFAULT_DOCKER_REGISTRY_USERNAME"),
-                password: read.secret("DSTACK_SERVER_DEFAULT_DOCKER_REGISTRY_PASSWORD"),
-            }),
+            default_registry: read.default_registry(),
             templates_repo: read.text("DSTACK_SERVER_TEMPLATES_REPO"),
             prometheus: read.flag("DSTACK_ENABLE_PROMETHEUS_METRICS"),
             prometheus_token: read.secret("DSTACK_PROMETHEUS_AUTH_TOKEN"),
             sshproxy: read.sshproxy()?,
-            images: BaseImages {
-                image: read.text_or("DSTACK_DOCKER_BASE_IMAGE", "dstackai/base"),
-                version: read.text_or("DSTACK_DOCKER_BASE_IMAGE_VERSION", "0.16"),
-                ubuntu_version: read.text_or("DSTACK_DOCKER_BASE_IMAGE_UBUNTU_VERSION", "24.04"),
-                dind: read.text_or("DSTACK_DIND_IMAGE", "dstackai/dind"),
-            },
-            local_backend: vars.get("DSTACK_LOCAL_BACKEND_ENABLED").map(|value| value != "0"),
+            images: read.images(),
+            local_backend: vars
+                .get("DSTACK_LOCAL_BACKEND_ENABLED")
+                .map(|value| value != "0"),
             plugin_dir: read.text("DSTACK_PLUGIN_DIR").map(PathBuf::from),
             drain: read.seconds("DSTACK_SERVER_DRAIN", 60)?,
-            logs_dir: read.text("DSTACK_SERVER_LOGS_SHARED_DIR").map(PathBuf::from),
+            logs_dir: read
+                .text("DSTACK_SERVER_LOGS_SHARED_DIR")
+                .map(PathBuf::from),
             home,
         })
     }
@@ -268,7 +297,9 @@ impl Settings {
     /// The folder below which log files are: `projects/<project>/logs/…`.
     #[must_use]
     pub fn logs_root(&self) -> PathBuf {
-        self.logs_dir.clone().unwrap_or_else(|| self.server_dir.clone())
+        self.logs_dir
+            .clone()
+            .unwrap_or_else(|| self.server_dir.clone())
     }
 }
 
@@ -297,8 +328,14 @@ impl<V: Vars> Reader<'_, V> {
         default: T,
         wanted: &'static str,
     ) -> Result<T, SettingsError> {
-        let Some(value) = self.text(name) else { return Ok(default) };
-        value.trim().parse().map_err(|_| SettingsError { name, value, wanted })
+        let Some(value) = self.text(name) else {
+            return Ok(default);
+        };
+        value.trim().parse().map_err(|_| SettingsError {
+            name,
+            value,
+            wanted,
+        })
     }
 
     fn limit(&self, name: &'static str, default: u64) -> Result<Option<u64>, SettingsError> {
@@ -306,12 +343,33 @@ impl<V: Vars> Reader<'_, V> {
     }
 
     fn seconds(&self, name: &'static str, default: u64) -> Result<Duration, SettingsError> {
-        self.number(name, default, "a number of seconds").map(Duration::from_secs)
+        self.number(name, default, "a number of seconds")
+            .map(Duration::from_secs)
     }
 
     fn ttl(&self, name: &'static str, default: i64) -> Result<Option<Duration>, SettingsError> {
         let seconds = self.number(name, default, "a number of seconds")?;
-        Ok(u64::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs))
+        Ok(u64::try_from(seconds)
+            .ok()
+            .filter(|seconds| *seconds > 0)
+            .map(Duration::from_secs))
+    }
+
+    fn images(&self) -> BaseImages {
+        BaseImages {
+            image: self.text_or("DSTACK_DOCKER_BASE_IMAGE", "dstackai/base"),
+            version: self.text_or("DSTACK_DOCKER_BASE_IMAGE_VERSION", "0.16"),
+            ubuntu_version: self.text_or("DSTACK_DOCKER_BASE_IMAGE_UBUNTU_VERSION", "24.04"),
+            dind: self.text_or("DSTACK_DIND_IMAGE", "dstackai/dind"),
+        }
+    }
+
+    fn default_registry(&self) -> Option<DefaultRegistry> {
+        Some(DefaultRegistry {
+            host: self.text("DSTACK_SERVER_DEFAULT_DOCKER_REGISTRY")?,
+            username: self.text("DSTACK_SERVER_DEFAULT_DOCKER_REGISTRY_USERNAME"),
+            password: self.secret("DSTACK_SERVER_DEFAULT_DOCKER_REGISTRY_PASSWORD"),
+        })
     }
 
     fn log_format(&self) -> Result<LogFormat, SettingsError> {
@@ -320,23 +378,40 @@ impl<V: Vars> Reader<'_, V> {
             "rich" => Ok(LogFormat::Rich),
             "standard" => Ok(LogFormat::Standard),
             "json" => Ok(LogFormat::Json),
-            other => Err(SettingsError { name, value: other.to_owned(), wanted: "rich, standard or json" }),
+            other => Err(SettingsError {
+                name,
+                value: other.to_owned(),
+                wanted: "rich, standard or json",
+            }),
         }
     }
 
     fn sshproxy(&self) -> Result<Option<SshProxy>, SettingsError> {
         let name = "DSTACK_SERVER_SSHPROXY_ADDRESS";
-        let (Some(address), Some(token)) = (self.text(name), self.secret("DSTACK_SSHPROXY_API_TOKEN")) else {
+        let (Some(address), Some(token)) =
+            (self.text(name), self.secret("DSTACK_SSHPROXY_API_TOKEN"))
+        else {
             return Ok(None);
         };
         let (host, port) = match address.rsplit_once(':') {
             None => (address, None),
             Some((host, port)) => match port.parse() {
                 Ok(port) => (host.to_owned(), Some(port)),
-                Err(_) => return Err(SettingsError { name, value: address, wanted: "host or host:port" }),
+                Err(_) => {
+                    return Err(SettingsError {
+                        name,
+                        value: address,
+                        wanted: "host or host:port",
+                    });
+                }
             },
         };
-        Ok(Some(SshProxy { host, port, token, enforced: self.flag("DSTACK_SERVER_SSHPROXY_ENFORCED") }))
+        Ok(Some(SshProxy {
+            host,
+            port,
+            token,
+            enforced: self.flag("DSTACK_SERVER_SSHPROXY_ENFORCED"),
+        }))
     }
 }
 
@@ -349,15 +424,20 @@ mod tests {
     use super::Settings;
 
     fn settings(pairs: &[(&str, &str)]) -> Result<Settings, String> {
-        let vars: BTreeMap<String, String> =
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let vars: BTreeMap<String, String> = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         Settings::from_env(&vars).map_err(|error| error.to_string())
     }
 
     #[test]
     fn defaults_are_those_of_the_documents() {
         let it = settings(&[("HOME", "/home/me")]).unwrap();
-        assert_eq!(it.sqlite_path(), Path::new("/home/me/.dstack/server/data/sqlite.db"));
+        assert_eq!(
+            it.sqlite_path(),
+            Path::new("/home/me/.dstack/server/data/sqlite.db")
+        );
         assert_eq!((it.host.as_str(), it.port), ("127.0.0.1", 3000));
         assert_eq!(it.code_upload_limit, Some(2_097_152));
         assert_eq!(it.events_ttl, Some(Duration::from_secs(2_592_000)));
@@ -378,15 +458,33 @@ mod tests {
         ])
         .unwrap();
         assert!(it.config_disabled);
-        assert_eq!((it.code_upload_limit, it.events_ttl, it.local_backend), (None, None, Some(true)));
-        assert_eq!(it.sshproxy.as_ref().map(|proxy| proxy.port), Some(Some(2222)));
+        assert_eq!(
+            (it.code_upload_limit, it.events_ttl, it.local_backend),
+            (None, None, Some(true))
+        );
+        assert_eq!(
+            it.sshproxy.as_ref().map(|proxy| proxy.port),
+            Some(Some(2222))
+        );
         assert!(!format!("{it:?}").contains("hidden-token"));
-        assert_eq!(settings(&[("DSTACK_LOCAL_BACKEND_ENABLED", "0")]).unwrap().local_backend, Some(false));
+        assert_eq!(
+            settings(&[("DSTACK_LOCAL_BACKEND_ENABLED", "0")])
+                .unwrap()
+                .local_backend,
+            Some(false)
+        );
     }
 
     #[test]
     fn nonsense_is_named() {
-        assert_eq!(settings(&[("DSTACK_SERVER_PORT", "http")]).unwrap_err(), "DSTACK_SERVER_PORT=\"http\" is not a port");
-        assert!(settings(&[("DSTACK_SERVER_JOB_NETWORK_MODE", "4")]).unwrap_err().contains("1, 2 or 3"));
+        assert_eq!(
+            settings(&[("DSTACK_SERVER_PORT", "http")]).unwrap_err(),
+            "DSTACK_SERVER_PORT=\"http\" is not a port"
+        );
+        assert!(
+            settings(&[("DSTACK_SERVER_JOB_NETWORK_MODE", "4")])
+                .unwrap_err()
+                .contains("1, 2 or 3")
+        );
     }
 }

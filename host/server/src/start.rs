@@ -21,11 +21,11 @@ use crate::error::ApiError;
 use crate::machines::Machines;
 use crate::pipelines::{self, Hints};
 use crate::ports::Clouds;
+use crate::routes;
 use crate::services::backends::Backends;
 use crate::services::keyring::KeyringError;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
-use crate::routes;
 
 /// Name of the project that the first start makes.
 pub const FIRST_PROJECT: &str = "main";
@@ -84,7 +84,9 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
     }
 }
 
@@ -96,9 +98,17 @@ impl Server {
     pub async fn start(mut settings: Settings, plugins: PluginsConfig) -> Result<Self, StartError> {
         let address = format!("{}:{}", settings.host, settings.port);
         let listener = TcpListener::bind(&address).await;
-        let listener = listener.map_err(|source| StartError::Listen { address: address.clone(), source })?;
-        let local = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
-        let url = settings.url.clone().unwrap_or_else(|| format!("http://{}:{}", settings.host, local.port()));
+        let listener = listener.map_err(|source| StartError::Listen {
+            address: address.clone(),
+            source,
+        })?;
+        let local = listener
+            .local_addr()
+            .map_err(|source| StartError::Listen { address, source })?;
+        let url = settings
+            .url
+            .clone()
+            .unwrap_or_else(|| format!("http://{}:{}", settings.host, local.port()));
         settings.url.get_or_insert_with(|| url.clone());
         settings.port = local.port();
 
@@ -113,7 +123,8 @@ impl Server {
             settings.local_backend,
             !settings.default_creds_disabled,
         ));
-        let clouds: Arc<dyn Clouds> = Arc::new(PluginClouds::new(plugins.clone(), backends.clone()));
+        let clouds: Arc<dyn Clouds> =
+            Arc::new(PluginClouds::new(plugins.clone(), backends.clone()));
         let hints = Hints::default();
         let sink: HintSink = {
             let hints = hints.clone();
@@ -143,7 +154,15 @@ impl Server {
                 tasks: tasks.clone(),
             });
         }
-        Ok(Self { app, listener, address: local, url, admin_token, tasks, plugins })
+        Ok(Self {
+            app,
+            listener,
+            address: local,
+            url,
+            admin_token,
+            tasks,
+            plugins,
+        })
     }
 
     /// The address that others use.
@@ -176,7 +195,13 @@ impl Server {
     /// # Errors
     /// The listening socket failed.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        let Self { app, listener, tasks, plugins, .. } = self;
+        let Self {
+            app,
+            listener,
+            tasks,
+            plugins,
+            ..
+        } = self;
         let drain = app.settings.drain;
         let router = routes::router(app);
         let quick = listener.tap_io(|socket| {
@@ -191,8 +216,9 @@ impl Server {
             stop.await;
             tracing::info!("stopping");
             loops.stop();
-            // Nobody waits for it when serving ended by an error.
-            drop(stopping.send(()));
+            if stopping.send(()).is_err() {
+                tracing::debug!("serving ended before the stop");
+            }
         });
         let mut served = std::pin::pin!(std::future::IntoFuture::into_future(served));
         let ended = tokio::select! {
@@ -222,12 +248,18 @@ fn store_config(settings: &Settings) -> Result<StoreConfig, DbError> {
 }
 
 fn remote_config(settings: &Settings) -> dstack_remote::Config {
-    dstack_remote::Config { connect_timeout: settings.ssh_connect_timeout, ..dstack_remote::Config::default() }
+    dstack_remote::Config {
+        connect_timeout: settings.ssh_connect_timeout,
+        ..dstack_remote::Config::default()
+    }
 }
 
 /// The admin, the first project and what `config.yml` names; all of it is there already after the first start.
 async fn prepare(app: &App, config: &config::Loaded) -> Result<Secret<String>, StartError> {
-    let (admin, token) = app.users.ensure_admin(app.settings.admin_token.clone()).await?;
+    let (admin, token) = app
+        .users
+        .ensure_admin(app.settings.admin_token.clone())
+        .await?;
     app.projects.ensure(FIRST_PROJECT, admin.id).await?;
     for project in &config.projects {
         let row = app.projects.ensure(&project.name, admin.id).await?;

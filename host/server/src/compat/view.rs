@@ -8,7 +8,9 @@ use dstack_api::instances::Instance;
 use dstack_api::jobs::{JobPlan, JobSubmission};
 use dstack_api::runs::{Run, RunPlan, RunSpec};
 use dstack_backend_types::backend_type::KNOWN_BACKENDS;
-use dstack_backend_types::{BackendType, InstanceOfferWithAvailability, InstanceType, JobProvisioningData};
+use dstack_backend_types::{
+    BackendType, InstanceOfferWithAvailability, InstanceType, JobProvisioningData,
+};
 
 use super::Client;
 
@@ -54,7 +56,12 @@ impl Show for InstanceOfferWithAvailability {
 impl Show for JobProvisioningData {
     fn show(&mut self, client: &Client) {
         hide(&mut self.backend, &mut self.instance_type, client);
-        if !client.ours && self.base_backend.as_ref().is_some_and(|base| !is_known(base)) {
+        if !client.ours
+            && self
+                .base_backend
+                .as_ref()
+                .is_some_and(|base| !is_known(base))
+        {
             self.base_backend = None;
         }
         // The official client reads these as plain values.
@@ -69,7 +76,9 @@ impl Show for JobProvisioningData {
 
 impl Show for Instance {
     fn show(&mut self, client: &Client) {
-        let Some(backend) = &mut self.backend else { return };
+        let Some(backend) = &mut self.backend else {
+            return;
+        };
         match &mut self.instance_type {
             Some(instance_type) => hide(backend, instance_type, client),
             None if !client.ours && !is_known(backend) => *backend = BackendType::REMOTE,

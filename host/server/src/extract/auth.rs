@@ -31,7 +31,11 @@ impl FromRequestParts<App> for Authenticated {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let token = bearer(parts).ok_or(ApiError::NotAuthenticated)?;
-        let user = app.users.by_token(token).await?.ok_or_else(ApiError::invalid_token)?;
+        let user = app
+            .users
+            .by_token(token)
+            .await?
+            .ok_or_else(ApiError::invalid_token)?;
         Ok(Self(user))
     }
 }
@@ -41,7 +45,11 @@ impl FromRequestParts<App> for GlobalAdmin {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let user = Authenticated::from_request_parts(parts, app).await?;
-        if user.is_admin() { Ok(Self(user.0)) } else { Err(ApiError::access_denied()) }
+        if user.is_admin() {
+            Ok(Self(user.0))
+        } else {
+            Err(ApiError::access_denied())
+        }
     }
 }
 

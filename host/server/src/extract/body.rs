@@ -36,14 +36,24 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalBody<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let bytes = read(request, app).await?;
-        if bytes.is_empty() || bytes.as_ref() == b"null" { Ok(Self(T::default())) } else { parse(&bytes).map(Self) }
+        if bytes.is_empty() || bytes.as_ref() == b"null" {
+            Ok(Self(T::default()))
+        } else {
+            parse(&bytes).map(Self)
+        }
     }
 }
 
 pub(super) async fn read(request: Request, app: &App) -> Result<Bytes, ApiError> {
-    Bytes::from_request(request, app).await.map_err(|rejection| {
-        ApiError::Invalid(vec![Invalid { kind: "value_error", path: Vec::new(), msg: rejection.body_text() }])
-    })
+    Bytes::from_request(request, app)
+        .await
+        .map_err(|rejection| {
+            ApiError::Invalid(vec![Invalid {
+                kind: "value_error",
+                path: Vec::new(),
+                msg: rejection.body_text(),
+            }])
+        })
 }
 
 /// Reads a value and refuses what the type does not know.
@@ -56,9 +66,17 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let value = match read.and_then(|value| json.end().map(|()| value)) {
         Ok(value) => value,
         Err(error) => {
-            let kind = if error.is_data() { "value_error" } else { "json_invalid" };
+            let kind = if error.is_data() {
+                "value_error"
+            } else {
+                "json_invalid"
+            };
             let path = track.path().iter().filter_map(segment).collect();
-            return Err(ApiError::Invalid(vec![Invalid { kind, path, msg: plain(&error) }]));
+            return Err(ApiError::Invalid(vec![Invalid {
+                kind,
+                path,
+                msg: plain(&error),
+            }]));
         }
     };
     if unknown.is_empty() {
@@ -67,8 +85,17 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let problems = unknown
         .iter()
         // `?` stands for the inside of an optional value.
-        .map(|path| path.split('.').filter(|key| *key != "?").map(index_or_key).collect())
-        .map(|path| Invalid { kind: "extra_forbidden", path, msg: "Extra inputs are not permitted".to_owned() })
+        .map(|path| {
+            path.split('.')
+                .filter(|key| *key != "?")
+                .map(index_or_key)
+                .collect()
+        })
+        .map(|path| Invalid {
+            kind: "extra_forbidden",
+            path,
+            msg: "Extra inputs are not permitted".to_owned(),
+        })
         .collect();
     Err(ApiError::Invalid(problems))
 }
@@ -83,13 +110,16 @@ fn segment(segment: &Segment) -> Option<Value> {
 }
 
 fn index_or_key(key: &str) -> Value {
-    key.parse::<u64>().map_or_else(|_| Value::from(key), Value::from)
+    key.parse::<u64>()
+        .map_or_else(|_| Value::from(key), Value::from)
 }
 
 /// The error without the position in the text, which means nothing to the user of a client.
 fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.rfind(" at line ").and_then(|end| text.get(..end)).map_or(text.clone(), str::to_owned)
+    text.rfind(" at line ")
+        .and_then(|end| text.get(..end))
+        .map_or(text.clone(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -113,7 +143,10 @@ mod tests {
     fn unknown_keys_are_refused_at_every_level() {
         assert!(problems::<ListRunsRequest>(r#"{"limit": 5}"#).is_empty());
         let top = problems::<ListRunsRequest>(r#"{"limit": 5, "colour": 1}"#);
-        assert_eq!((top[0].kind, &top[0].path), ("extra_forbidden", &vec![json!("colour")]));
+        assert_eq!(
+            (top[0].kind, &top[0].path),
+            ("extra_forbidden", &vec![json!("colour")])
+        );
         let deep = problems::<SetProjectMembersRequest>(
             r#"{"members": [{"username": "a", "project_role": "user", "x": 1}]}"#,
         );
@@ -122,11 +155,30 @@ mod tests {
 
     #[test]
     fn wrong_values_are_named_by_their_path() {
-        let wrong = problems::<SetProjectMembersRequest>(r#"{"members": [{"username": "a", "project_role": "king"}]}"#);
-        assert_eq!(wrong[0].path, vec![json!("members"), json!(0), json!("project_role")]);
-        assert!(wrong[0].msg.contains("king") && !wrong[0].msg.contains("line"), "{}", wrong[0].msg);
-        assert!(problems::<StopRunsRequest>(r#"{"runs_names": []}"#)[0].msg.contains("abort"));
-        assert_eq!(problems::<StopRunsRequest>(r#"{"runs_names": "#)[0].kind, "json_invalid");
-        assert_eq!(problems::<StopRunsRequest>(r#"{"runs_names": [], "abort": false} x"#)[0].kind, "json_invalid");
+        let wrong = problems::<SetProjectMembersRequest>(
+            r#"{"members": [{"username": "a", "project_role": "king"}]}"#,
+        );
+        assert_eq!(
+            wrong[0].path,
+            vec![json!("members"), json!(0), json!("project_role")]
+        );
+        assert!(
+            wrong[0].msg.contains("king") && !wrong[0].msg.contains("line"),
+            "{}",
+            wrong[0].msg
+        );
+        assert!(
+            problems::<StopRunsRequest>(r#"{"runs_names": []}"#)[0]
+                .msg
+                .contains("abort")
+        );
+        assert_eq!(
+            problems::<StopRunsRequest>(r#"{"runs_names": "#)[0].kind,
+            "json_invalid"
+        );
+        assert_eq!(
+            problems::<StopRunsRequest>(r#"{"runs_names": [], "abort": false} x"#)[0].kind,
+            "json_invalid"
+        );
     }
 }

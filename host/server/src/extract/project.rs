@@ -49,12 +49,17 @@ impl FromRequestParts<App> for Access {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let user = Authenticated::from_request_parts(parts, app).await?;
         let path = Path::<HashMap<String, String>>::from_request_parts(parts, app).await;
-        let name = path.ok().and_then(|Path(mut path)| path.remove("project_name")).ok_or(ApiError::NotFound)?;
+        let name = path
+            .ok()
+            .and_then(|Path(mut path)| path.remove("project_name"))
+            .ok_or(ApiError::NotFound)?;
         let user_id = user.0.id;
         let found = app
             .store
             .read(move |tx| {
-                let Some(project) = projects::by_name(tx, &name)?.filter(|project| !project.deleted) else {
+                let Some(project) =
+                    projects::by_name(tx, &name)?.filter(|project| !project.deleted)
+                else {
                     return Ok(None);
                 };
                 let role = projects::role(tx, project.id, user_id)?;
@@ -62,7 +67,12 @@ impl FromRequestParts<App> for Access {
             })
             .await?;
         let (project, role) = found.ok_or(ApiError::NotFound)?;
-        Ok(Self { is_admin: user.is_admin(), user: user.0, project: Arc::new(project), role })
+        Ok(Self {
+            is_admin: user.is_admin(),
+            user: user.0,
+            project: Arc::new(project),
+            role,
+        })
     }
 }
 

@@ -5,7 +5,9 @@
 //! `current_resource` is what a server sent and is not checked.
 
 use axum::extract::{FromRequest, Request};
-use dstack_api::config::{FleetConfiguration, Mode, Problem, Profile, RunConfiguration, Step, read};
+use dstack_api::config::{
+    FleetConfiguration, Mode, Problem, Profile, RunConfiguration, Step, read,
+};
 use dstack_api::fleets::{ApplyFleetPlanRequest, GetFleetPlanRequest};
 use dstack_api::gpus::ListGpusRequest;
 use dstack_api::runs::{ApplyRunPlanRequest, GetRunPlanRequest};
@@ -36,7 +38,10 @@ fn fleet(value: &Value) -> Vec<Problem> {
 }
 
 fn problems<T: dstack_api::config::FromValue>(value: &Value) -> Vec<Problem> {
-    read::<T>(value, Mode::Strict).err().map(|problems| problems.0).unwrap_or_default()
+    read::<T>(value, Mode::Strict)
+        .err()
+        .map(|problems| problems.0)
+        .unwrap_or_default()
 }
 
 impl HasConfiguration for GetRunPlanRequest {
@@ -69,13 +74,26 @@ impl<T: HasConfiguration> FromRequest<App> for StrictBody<T> {
         let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let mut found = Vec::new();
         if let Some(spec) = T::SPEC.iter().try_fold(&value, |value, key| value.get(key)) {
-            for (key, check) in [("configuration", T::CHECK), ("profile", problems::<Profile>)] {
-                let Some(part) = spec.get(key).filter(|part| !part.is_null()) else { continue };
-                found.extend(check(part).into_iter().map(|problem| invalid(T::SPEC, key, &problem)));
+            for (key, check) in [
+                ("configuration", T::CHECK),
+                ("profile", problems::<Profile>),
+            ] {
+                let Some(part) = spec.get(key).filter(|part| !part.is_null()) else {
+                    continue;
+                };
+                found.extend(
+                    check(part)
+                        .into_iter()
+                        .map(|problem| invalid(T::SPEC, key, &problem)),
+                );
             }
         }
         // What is wrong inside a configuration says more than that the whole of it cannot be read.
-        if found.is_empty() { parsed.map(Self) } else { Err(ApiError::Invalid(found)) }
+        if found.is_empty() {
+            parsed.map(Self)
+        } else {
+            Err(ApiError::Invalid(found))
+        }
     }
 }
 
@@ -85,5 +103,9 @@ fn invalid(spec: &[&str], key: &str, problem: &Problem) -> Invalid {
         Step::Key(key) => Value::from(key.as_str()),
         Step::Index(index) => Value::from(*index),
     }));
-    Invalid { kind: "value_error", path, msg: problem.to_string() }
+    Invalid {
+        kind: "value_error",
+        path,
+        msg: problem.to_string(),
+    }
 }

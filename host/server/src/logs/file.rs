@@ -23,7 +23,9 @@ impl FileLogs {
     /// Files below `<root>/projects`.
     #[must_use]
     pub fn new(root: PathBuf) -> Self {
-        Self { root: Arc::new(root) }
+        Self {
+            root: Arc::new(root),
+        }
     }
 
     fn path(&self, key: &LogKey) -> PathBuf {
@@ -32,7 +34,13 @@ impl FileLogs {
             Producer::Runner => "runner.log",
         };
         let mut path = self.root.join("projects");
-        path.extend([&key.project, "logs", &key.run, &key.submission.to_string(), file]);
+        path.extend([
+            &key.project,
+            "logs",
+            &key.run,
+            &key.submission.to_string(),
+            file,
+        ]);
         path
     }
 
@@ -47,7 +55,9 @@ impl FileLogs {
         let path = self.path(key);
         blocking(move || {
             let mut bytes = Vec::new();
-            entries.iter().for_each(|entry| line::write(entry, &mut bytes));
+            entries
+                .iter()
+                .for_each(|entry| line::write(entry, &mut bytes));
             append(&path, &bytes).map_err(|source| LogError::Io { path, source })
         })
         .await
@@ -63,24 +73,43 @@ impl FileLogs {
             let token = query.check_token()?;
             let file = match File::open(&path) {
                 Ok(file) => file,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(LogPage::default()),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    return Ok(LogPage::default());
+                }
                 Err(source) => return Err(LogError::Io { path, source }),
             };
-            let page = if query.descending { backwards(&file, &query, token) } else { forwards(&file, &query, token) };
+            let page = if query.descending {
+                backwards(&file, &query, token)
+            } else {
+                forwards(&file, &query, token)
+            };
             page.map_err(|source| LogError::Io { path, source })
         })
         .await
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Result<T, LogError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(LogError::Io { path: PathBuf::new(), source: std::io::Error::other(error.to_string()) })
-    })
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LogError> + Send + 'static,
+) -> Result<T, LogError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| {
+            Err(LogError::Io {
+                path: PathBuf::new(),
+                source: std::io::Error::other(error.to_string()),
+            })
+        })
 }
 
 fn append(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let open = || OpenOptions::new().create(true).append(true).read(true).open(path);
+    let open = || {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .read(true)
+            .open(path)
+    };
     let mut file = match open() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if let Some(folder) = path.parent() {
@@ -171,7 +200,11 @@ fn wanted(event: &LogEvent, query: &LogQuery) -> bool {
 
 /// Where the last whole line ends.
 fn whole_lines(file: &File, length: u64) -> std::io::Result<u64> {
-    if length == 0 || read_range(file, length - 1, length)? == b"\n" { Ok(length) } else { line_start(file, length + 1) }
+    if length == 0 || read_range(file, length - 1, length)? == b"\n" {
+        Ok(length)
+    } else {
+        line_start(file, length + 1)
+    }
 }
 
 /// Where the line begins that ends (with its line end) at `end`.
@@ -203,7 +236,10 @@ fn first_after(file: &File, after: Timestamp) -> std::io::Result<u64> {
         let start = line_start(file, middle + 1)?;
         let end = (middle + BLOCK).min(high);
         let bytes = read_range(file, start, end)?;
-        let time = bytes.split(|byte| *byte == b'\n').next().and_then(line::time);
+        let time = bytes
+            .split(|byte| *byte == b'\n')
+            .next()
+            .and_then(line::time);
         match time {
             Some(at) if at <= after && start > low => low = start,
             Some(at) if at > after => high = start.max(low),

@@ -2,11 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use dstack_api::fleets::{
-    ApplyFleetPlanRequest, DeleteFleetInstancesRequest, DeleteFleetsRequest, Fleet, FleetPlan, GetFleetPlanRequest,
+    ApplyFleetPlanRequest, DeleteFleetInstancesRequest, DeleteFleetsRequest, GetFleetPlanRequest,
     GetFleetRequest, ListFleetsRequest, ListProjectFleetsRequest,
 };
-use dstack_api::instances::{GetInstanceRequest, Instance, ListInstancesRequest};
+use dstack_api::instances::{GetInstanceRequest, ListInstancesRequest};
 
 use super::runs::shown;
 use crate::app::App;
@@ -20,8 +21,8 @@ pub(super) async fn list(
     caller: Authenticated,
     client: Client,
     OptionalBody(request): OptionalBody<ListFleetsRequest>,
-) -> Result<Json<Vec<Fleet>>, ApiError> {
-    Ok(shown(app.fleets.list(&caller, request).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.fleets.list(&caller, request).await?, &client)
 }
 
 /// `list`
@@ -30,8 +31,8 @@ pub(super) async fn list_of_project(
     Member(access): Member,
     client: Client,
     OptionalBody(_request): OptionalBody<ListProjectFleetsRequest>,
-) -> Result<Json<Vec<Fleet>>, ApiError> {
-    Ok(shown(app.fleets.of_project(&access).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.fleets.of_project(&access).await?, &client)
 }
 
 /// `get`
@@ -40,8 +41,8 @@ pub(super) async fn get(
     Member(access): Member,
     client: Client,
     Body(request): Body<GetFleetRequest>,
-) -> Result<Json<Fleet>, ApiError> {
-    Ok(shown(app.fleets.get(&access, request).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.fleets.get(&access, request).await?, &client)
 }
 
 /// `get_plan`
@@ -50,8 +51,8 @@ pub(super) async fn get_plan(
     Member(access): Member,
     client: Client,
     StrictBody(request): StrictBody<GetFleetPlanRequest>,
-) -> Result<Json<FleetPlan>, ApiError> {
-    Ok(shown(app.fleets.plan(&access, request.spec).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.fleets.plan(&access, request.spec).await?, &client)
 }
 
 /// `apply`: the row is there at once, instances follow.
@@ -60,8 +61,8 @@ pub(super) async fn apply(
     Member(access): Member,
     client: Client,
     StrictBody(request): StrictBody<ApplyFleetPlanRequest>,
-) -> Result<Json<Fleet>, ApiError> {
-    Ok(shown(app.fleets.apply(&access, request).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.fleets.apply(&access, request).await?, &client)
 }
 
 /// `delete`: asynchronous; a fleet in use is refused.
@@ -79,7 +80,11 @@ pub(super) async fn delete_instances(
     Member(access): Member,
     Body(request): Body<DeleteFleetInstancesRequest>,
 ) -> Result<Json<()>, ApiError> {
-    Ok(Json(app.fleets.delete(&access, vec![request.name], Some(request.instance_nums)).await?))
+    Ok(Json(
+        app.fleets
+            .delete(&access, vec![request.name], Some(request.instance_nums))
+            .await?,
+    ))
 }
 
 /// `/api/instances/list`
@@ -88,8 +93,8 @@ pub(super) async fn list_instances(
     caller: Authenticated,
     client: Client,
     OptionalBody(request): OptionalBody<ListInstancesRequest>,
-) -> Result<Json<Vec<Instance>>, ApiError> {
-    Ok(shown(app.fleets.instances(&caller, request).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.fleets.instances(&caller, request).await?, &client)
 }
 
 /// `instances/get`
@@ -98,6 +103,6 @@ pub(super) async fn get_instance(
     Member(access): Member,
     client: Client,
     Body(request): Body<GetInstanceRequest>,
-) -> Result<Json<Instance>, ApiError> {
-    Ok(shown(app.fleets.instance(&access, request.id).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.fleets.instance(&access, request.id).await?, &client)
 }

@@ -2,7 +2,9 @@
 
 use axum::routing::post;
 use axum::{Json, Router};
-use dstack_api::gateways::{DeleteGatewaysRequest, Gateway, GetGatewayRequest, ListGatewaysRequest};
+use dstack_api::gateways::{
+    DeleteGatewaysRequest, Gateway, GetGatewayRequest, ListGatewaysRequest,
+};
 use dstack_api::volumes::{
     CreateVolumeRequest, DeleteVolumesRequest, GetVolumeRequest, ListVolumesRequest, Volume,
 };
@@ -15,26 +17,59 @@ use crate::extract::{Authenticated, Body, Member, MemberOrPublic, OptionalBody, 
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/api/volumes/list", post(list_all_volumes))
-        .route("/api/project/{project_name}/volumes/list", post(list_volumes))
+        .route(
+            "/api/project/{project_name}/volumes/list",
+            post(list_volumes),
+        )
         .route("/api/project/{project_name}/volumes/get", post(get_volume))
-        .route("/api/project/{project_name}/volumes/create", post(create_volume))
-        .route("/api/project/{project_name}/volumes/delete", post(delete_volumes))
-        .route("/api/project/{project_name}/gateways/list", post(list_gateways))
-        .route("/api/project/{project_name}/gateways/get", post(get_gateway))
-        .route("/api/project/{project_name}/gateways/get_plan", post(make_gateway))
-        .route("/api/project/{project_name}/gateways/apply", post(make_gateway))
-        .route("/api/project/{project_name}/gateways/create", post(make_gateway))
-        .route("/api/project/{project_name}/gateways/delete", post(delete_gateways))
+        .route(
+            "/api/project/{project_name}/volumes/create",
+            post(create_volume),
+        )
+        .route(
+            "/api/project/{project_name}/volumes/delete",
+            post(delete_volumes),
+        )
+        .route(
+            "/api/project/{project_name}/gateways/list",
+            post(list_gateways),
+        )
+        .route(
+            "/api/project/{project_name}/gateways/get",
+            post(get_gateway),
+        )
+        .route(
+            "/api/project/{project_name}/gateways/get_plan",
+            post(make_gateway),
+        )
+        .route(
+            "/api/project/{project_name}/gateways/apply",
+            post(make_gateway),
+        )
+        .route(
+            "/api/project/{project_name}/gateways/create",
+            post(make_gateway),
+        )
+        .route(
+            "/api/project/{project_name}/gateways/delete",
+            post(delete_gateways),
+        )
         .route("/api/project/{project_name}/exports/list", post(exports))
         .route("/api/project/{project_name}/imports/list", post(exports))
-        .route("/api/project/{project_name}/templates/list", post(templates))
+        .route(
+            "/api/project/{project_name}/templates/list",
+            post(templates),
+        )
 }
 
 fn unknown() -> ApiError {
     ApiError::not_exists("Resource not found")
 }
 
-async fn list_all_volumes(_: Authenticated, _: OptionalBody<ListVolumesRequest>) -> Json<Vec<Volume>> {
+async fn list_all_volumes(
+    _: Authenticated,
+    _: OptionalBody<ListVolumesRequest>,
+) -> Json<Vec<Volume>> {
     Json(Vec::new())
 }
 
@@ -47,23 +82,33 @@ async fn get_volume(_: Member, _: Body<GetVolumeRequest>) -> Result<Json<Volume>
 }
 
 async fn create_volume(_: Member, _: Body<CreateVolumeRequest>) -> Result<Json<Volume>, ApiError> {
-    Err(ApiError::refused("Volumes are not available on this server yet; instance volumes (folders) are"))
+    Err(ApiError::refused(
+        "Volumes are not available on this server yet; instance volumes (folders) are",
+    ))
 }
 
 async fn delete_volumes(_: Member, _: Body<DeleteVolumesRequest>) -> Json<()> {
     Json(())
 }
 
-async fn list_gateways(_: MemberOrPublic, _: OptionalBody<ListGatewaysRequest>) -> Json<Vec<Gateway>> {
+async fn list_gateways(
+    _: MemberOrPublic,
+    _: OptionalBody<ListGatewaysRequest>,
+) -> Json<Vec<Gateway>> {
     Json(Vec::new())
 }
 
-async fn get_gateway(_: MemberOrPublic, _: Body<GetGatewayRequest>) -> Result<Json<Gateway>, ApiError> {
+async fn get_gateway(
+    _: MemberOrPublic,
+    _: Body<GetGatewayRequest>,
+) -> Result<Json<Gateway>, ApiError> {
     Err(unknown())
 }
 
 async fn make_gateway(_: ProjectAdmin, _: Body<Value>) -> Result<Json<Gateway>, ApiError> {
-    Err(ApiError::refused("Gateways are not available on this server yet"))
+    Err(ApiError::refused(
+        "Gateways are not available on this server yet",
+    ))
 }
 
 async fn delete_gateways(_: ProjectAdmin, _: Body<DeleteGatewaysRequest>) -> Json<()> {
@@ -71,7 +116,9 @@ async fn delete_gateways(_: ProjectAdmin, _: Body<DeleteGatewaysRequest>) -> Jso
 }
 
 async fn exports(_: Member) -> Result<Json<Value>, ApiError> {
-    Err(ApiError::refused("This dstack server does not support exports."))
+    Err(ApiError::refused(
+        "This dstack server does not support exports.",
+    ))
 }
 
 async fn templates(_: Member) -> Json<Vec<Value>> {

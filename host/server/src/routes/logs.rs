@@ -30,22 +30,34 @@ pub(super) async fn poll(
         limit: usize::try_from(request.limit).unwrap_or(usize::MAX),
     };
     query.check_token().map_err(refused)?;
-    let (project, id, name) = (access.project.id, JobId(request.job_submission_id), request.run_name);
+    let (project, id, name) = (
+        access.project.id,
+        JobId(request.job_submission_id),
+        request.run_name,
+    );
     // The path is made from the database's names, so that a request cannot point elsewhere.
     let run = app
         .store
         .read(move |tx| {
             let job = jobs::get(tx, id)?.filter(|job| job.project_id == project);
             let Some(job) = job else { return Ok(None) };
-            Ok(runs::get(tx, job.run_id)?.filter(|run| *run.name == *name).map(|run| run.name.to_string()))
+            Ok(runs::get(tx, job.run_id)?
+                .filter(|run| *run.name == *name)
+                .map(|run| run.name.to_string()))
         })
         .await?;
-    let Some(run) = run else { return Ok(Json(JobSubmissionLogs::default())) };
+    let Some(run) = run else {
+        return Ok(Json(JobSubmissionLogs::default()));
+    };
     let key = LogKey {
         project: access.project.name.clone(),
         run,
         submission: id.0,
-        producer: if request.diagnose { Producer::Runner } else { Producer::Job },
+        producer: if request.diagnose {
+            Producer::Runner
+        } else {
+            Producer::Job
+        },
     };
     Ok(Json(app.logs.poll(&key, query).await.map_err(refused)?))
 }

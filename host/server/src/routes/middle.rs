@@ -14,7 +14,10 @@ const HOST_VERSION: HeaderName = HeaderName::from_static(HOST_VERSION_HEADER);
 /// Gives the request an id and a span, and the answer both headers of ours.
 pub(super) async fn envelope(request: Request, next: Next) -> Response {
     let id = Uuid::new_v4().to_string();
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map(|path| path.as_str().to_owned());
     let span = tracing::info_span!(
         "http.request",
         request.id = %id,
@@ -33,6 +36,9 @@ pub(super) async fn envelope(request: Request, next: Next) -> Response {
     if let Ok(id) = HeaderValue::try_from(id) {
         headers.insert(REQUEST_ID, id);
     }
-    headers.insert(HOST_VERSION, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    headers.insert(
+        HOST_VERSION,
+        HeaderValue::from_static(env!("CARGO_PKG_VERSION")),
+    );
     response
 }

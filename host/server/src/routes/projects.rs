@@ -3,16 +3,22 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
+use dstack_api::backends::BackendInfo;
 use dstack_api::projects::{
-    CreateProjectRequest, DeleteProjectsRequest, ListProjectsRequest, Project, RemoveProjectMembersRequest,
-    SetProjectMembersRequest, UpdateProjectRequest,
+    CreateProjectRequest, DeleteProjectsRequest, ListProjectsRequest, Project,
+    RemoveProjectMembersRequest, SetProjectMembersRequest, UpdateProjectRequest,
 };
+
+use serde_json::json;
 
 use super::users::listed;
 use crate::app::App;
+use crate::clouds::ProjectBackends as _;
 use crate::compat::Client;
 use crate::error::ApiError;
-use crate::extract::{Access, Authenticated, Body, Manager, MemberOrPublic, OptionalBody, ProjectAdmin};
+use crate::extract::{
+    Access, Authenticated, Body, Manager, MemberOrPublic, OptionalBody, ProjectAdmin,
+};
 
 /// `list`: what the caller may see.
 pub(super) async fn list(
@@ -47,7 +53,9 @@ pub(super) async fn delete(
     caller: Authenticated,
     Body(request): Body<DeleteProjectsRequest>,
 ) -> Result<Json<()>, ApiError> {
-    Ok(Json(app.projects.delete(&caller, request.projects_names).await?))
+    Ok(Json(
+        app.projects.delete(&caller, request.projects_names).await?,
+    ))
 }
 
 /// `get`
@@ -56,7 +64,20 @@ pub(super) async fn get(
     MemberOrPublic(access): MemberOrPublic,
     client: Client,
 ) -> Result<Json<Project>, ApiError> {
-    Ok(Json(app.projects.get(access.project.id, &client).await?))
+    let mut project = app.projects.get(access.project.id, &client).await?;
+    if client.ours {
+        // Backends that need no configuration have no row.
+        for backend in app.backends.of(access.project.id).await.iter() {
+            let name = backend.kind.as_str();
+            if !project.backends.iter().any(|known| known.name == name) {
+                project.backends.push(BackendInfo {
+                    name: name.to_owned(),
+                    config: json!({"type": name}),
+                });
+            }
+        }
+    }
+    Ok(Json(project))
 }
 
 /// `set_members`: replaces all.
@@ -66,7 +87,11 @@ pub(super) async fn set_members(
     client: Client,
     Body(request): Body<SetProjectMembersRequest>,
 ) -> Result<Json<Project>, ApiError> {
-    Ok(Json(app.projects.set_members(&access, request.members, &client).await?))
+    Ok(Json(
+        app.projects
+            .set_members(&access, request.members, &client)
+            .await?,
+    ))
 }
 
 /// `add_members`: managers, and everybody on a public project for themselves.
@@ -76,7 +101,11 @@ pub(super) async fn add_members(
     client: Client,
     Body(request): Body<SetProjectMembersRequest>,
 ) -> Result<Json<Project>, ApiError> {
-    Ok(Json(app.projects.add_members(&access, request.members, &client).await?))
+    Ok(Json(
+        app.projects
+            .add_members(&access, request.members, &client)
+            .await?,
+    ))
 }
 
 /// `remove_members`: managers, and everybody for themselves.
@@ -86,7 +115,11 @@ pub(super) async fn remove_members(
     client: Client,
     Body(request): Body<RemoveProjectMembersRequest>,
 ) -> Result<Json<Project>, ApiError> {
-    Ok(Json(app.projects.remove_members(&access, request.usernames, &client).await?))
+    Ok(Json(
+        app.projects
+            .remove_members(&access, request.usernames, &client)
+            .await?,
+    ))
 }
 
 /// `update`

@@ -4,7 +4,9 @@ use axum::Json;
 use axum::extract::{Multipart, Query, State};
 use axum::http::HeaderMap;
 use dstack_api::files::{FileArchive, GetFileArchiveByHashRequest};
-use dstack_api::repos::{DeleteReposRequest, GetRepoRequest, RepoHead, RepoHeadWithCreds, SaveRepoCredsRequest};
+use dstack_api::repos::{
+    DeleteReposRequest, GetRepoRequest, RepoHead, RepoHeadWithCreds, SaveRepoCredsRequest,
+};
 use serde::Deserialize;
 
 use crate::app::App;
@@ -26,11 +28,18 @@ pub(super) async fn get(
     Member(access): Member,
     Body(request): Body<GetRepoRequest>,
 ) -> Result<Json<RepoHeadWithCreds>, ApiError> {
-    Ok(Json(app.repos.get(&access, request.repo_id, request.include_creds).await?))
+    Ok(Json(
+        app.repos
+            .get(&access, request.repo_id, request.include_creds)
+            .await?,
+    ))
 }
 
 /// `list`
-pub(super) async fn list(State(app): State<App>, Member(access): Member) -> Result<Json<Vec<RepoHead>>, ApiError> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Member(access): Member,
+) -> Result<Json<Vec<RepoHead>>, ApiError> {
     Ok(Json(app.repos.list(&access).await?))
 }
 
@@ -57,7 +66,11 @@ pub(super) async fn upload_code(
     headers: HeaderMap,
     body: Multipart,
 ) -> Result<Json<()>, ApiError> {
-    Ok(Json(app.repos.upload_code(&access, query.repo_id, &headers, body).await?))
+    Ok(Json(
+        app.repos
+            .upload_code(&access, query.repo_id, &headers, body)
+            .await?,
+    ))
 }
 
 /// `get_archive_by_hash`
@@ -76,5 +89,7 @@ pub(super) async fn upload_archive(
     headers: HeaderMap,
     body: Multipart,
 ) -> Result<Json<FileArchive>, ApiError> {
-    Ok(Json(app.repos.upload_archive(&caller, &headers, body).await?))
+    Ok(Json(
+        app.repos.upload_archive(&caller, &headers, body).await?,
+    ))
 }

@@ -2,24 +2,36 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
 use dstack_api::gpus::{ListGpusRequest, ListGpusResponse};
 use dstack_api::runs::{
-    ApplyRunPlanRequest, DeleteRunsRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest, Run, RunPlan,
+    ApplyRunPlanRequest, DeleteRunsRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest,
     StopRunsRequest,
 };
 use dstack_backend_types::BackendType;
+use serde::Serialize;
 
 use crate::app::App;
 use crate::compat::Client;
+use crate::compat::old;
 use crate::compat::view::{self, Show};
 use crate::error::ApiError;
 use crate::extract::{Authenticated, Body, Member, StrictBody};
 use crate::services::gpus;
 
 /// An answer as this client can read it.
-pub(super) fn shown<T: Show>(mut answer: T, client: &Client) -> Json<T> {
+pub(super) fn shown<T: Show + Serialize>(
+    mut answer: T,
+    client: &Client,
+) -> Result<Response, ApiError> {
     answer.show(client);
-    Json(answer)
+    if !old::is_needed(client) {
+        return Ok(Json(answer).into_response());
+    }
+    let mut value =
+        serde_json::to_value(answer).map_err(|error| ApiError::Internal(error.to_string()))?;
+    old::patch(&mut value, client);
+    Ok(Json(value).into_response())
 }
 
 /// `list`
@@ -28,8 +40,8 @@ pub(super) async fn list(
     caller: Authenticated,
     client: Client,
     Body(request): Body<ListRunsRequest>,
-) -> Result<Json<Vec<Run>>, ApiError> {
-    Ok(shown(app.runs.list(&caller, request).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.runs.list(&caller, request).await?, &client)
 }
 
 /// `get`
@@ -38,8 +50,8 @@ pub(super) async fn get(
     Member(access): Member,
     client: Client,
     Body(request): Body<GetRunRequest>,
-) -> Result<Json<Run>, ApiError> {
-    Ok(shown(app.runs.get(&access, request).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.runs.get(&access, request).await?, &client)
 }
 
 /// `get_plan`: what applying would do, with offers.
@@ -48,8 +60,8 @@ pub(super) async fn get_plan(
     Member(access): Member,
     client: Client,
     StrictBody(request): StrictBody<GetRunPlanRequest>,
-) -> Result<Json<RunPlan>, ApiError> {
-    Ok(shown(app.runs.plan(&access, request).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.runs.plan(&access, request).await?, &client)
 }
 
 /// `apply`: makes a run, or changes the active one of that name.
@@ -58,8 +70,8 @@ pub(super) async fn apply(
     Member(access): Member,
     client: Client,
     StrictBody(request): StrictBody<ApplyRunPlanRequest>,
-) -> Result<Json<Run>, ApiError> {
-    Ok(shown(app.runs.apply(&access, request).await?, &client))
+) -> Result<Response, ApiError> {
+    shown(app.runs.apply(&access, request).await?, &client)
 }
 
 /// `stop`: asks the named runs to end. Unknown and finished names are skipped; the pipelines do the stopping.
@@ -68,7 +80,11 @@ pub(super) async fn stop(
     Member(access): Member,
     Body(request): Body<StopRunsRequest>,
 ) -> Result<Json<()>, ApiError> {
-    Ok(Json(app.runs.stop(&access, request.runs_names, request.abort).await?))
+    Ok(Json(
+        app.runs
+            .stop(&access, request.runs_names, request.abort)
+            .await?,
+    ))
 }
 
 /// `delete`: finished runs only.
@@ -94,8 +110,15 @@ pub(super) async fn list_gpus(
                 *kind = BackendType::REMOTE;
             }
         };
-        let groups = answer.gpus.iter_mut().map(|group| (&mut group.backends, &mut group.backend));
-        let cpus = answer.cpus.iter_mut().flatten().map(|group| (&mut group.backends, &mut group.backend));
+        let groups = answer
+            .gpus
+            .iter_mut()
+            .map(|group| (&mut group.backends, &mut group.backend));
+        let cpus = answer
+            .cpus
+            .iter_mut()
+            .flatten()
+            .map(|group| (&mut group.backends, &mut group.backend));
         for (backends, backend) in groups.chain(cpus) {
             backends.iter_mut().flatten().chain(backend).for_each(hide);
         }

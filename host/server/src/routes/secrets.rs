@@ -2,7 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
-use dstack_api::secrets::{CreateOrUpdateSecretRequest, DeleteSecretsRequest, GetSecretRequest, Secret};
+use dstack_api::secrets::{
+    CreateOrUpdateSecretRequest, DeleteSecretsRequest, GetSecretRequest, Secret,
+};
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -40,5 +42,7 @@ pub(super) async fn delete(
     SecretsManager(access): SecretsManager,
     Body(request): Body<DeleteSecretsRequest>,
 ) -> Result<Json<()>, ApiError> {
-    Ok(Json(app.secrets.delete(&access, request.secrets_names).await?))
+    Ok(Json(
+        app.secrets.delete(&access, request.secrets_names).await?,
+    ))
 }

@@ -18,18 +18,32 @@ use crate::services::events;
 
 /// `GET /healthcheck`
 pub(super) async fn healthcheck() -> Json<HealthcheckResponse> {
-    Json(HealthcheckResponse { status: "running".to_owned() })
+    Json(HealthcheckResponse {
+        status: "running".to_owned(),
+    })
 }
 
 /// `POST /api/server/get_info`: the version the server acts as. Anybody may ask.
 pub(super) async fn get_info(State(app): State<App>) -> Json<ServerInfo> {
-    Json(ServerInfo { server_version: Some(app.version.to_string()) })
+    Json(ServerInfo {
+        server_version: Some(app.version.to_string()),
+    })
 }
 
 /// `POST /api/backends/list_types`: the backends of the plugins that are there. Anybody may ask.
-pub(super) async fn list_backend_types(State(app): State<App>, client: Client) -> Json<Vec<BackendType>> {
-    let types = app.plugins.manifests().map(|manifest| BackendType::new(manifest.name.clone()));
-    Json(types.filter(|kind| client.ours || view::is_known(kind)).collect())
+pub(super) async fn list_backend_types(
+    State(app): State<App>,
+    client: Client,
+) -> Json<Vec<BackendType>> {
+    let types = app
+        .plugins
+        .manifests()
+        .map(|manifest| BackendType::new(manifest.name.clone()));
+    Json(
+        types
+            .filter(|kind| client.ours || view::is_known(kind))
+            .collect(),
+    )
 }
 
 /// `POST /api/auth/list_providers`: no login by browser.
@@ -57,7 +71,9 @@ pub(super) async fn list_plugins(
         sha256: status.hash,
         lost_threads: 0,
     });
-    Ok(Json(ListPluginsResponse { plugins: plugins.collect() }))
+    Ok(Json(ListPluginsResponse {
+        plugins: plugins.collect(),
+    }))
 }
 
 /// `POST /api/events/list`
@@ -86,5 +102,9 @@ pub(super) async fn unknown(method: Method, uri: Uri) -> Response {
 
 /// A path that does not take this method.
 pub(super) async fn wrong_method() -> Response {
-    (StatusCode::METHOD_NOT_ALLOWED, Json(json!({"detail": "Method Not Allowed"}))).into_response()
+    (
+        StatusCode::METHOD_NOT_ALLOWED,
+        Json(json!({"detail": "Method Not Allowed"})),
+    )
+        .into_response()
 }

@@ -3,7 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use dstack_api::users::{CreateUserRequest, DeleteUsersRequest, GetUserRequest, ListUsersRequest, User, UserWithCreds};
+use dstack_api::users::{
+    CreateUserRequest, DeleteUsersRequest, GetUserRequest, ListUsersRequest, User, UserWithCreds,
+};
 use serde::Serialize;
 
 use crate::app::App;
@@ -69,7 +71,9 @@ pub(super) async fn refresh_token(
     caller: Authenticated,
     Body(request): Body<GetUserRequest>,
 ) -> Result<Json<UserWithCreds>, ApiError> {
-    Ok(Json(app.users.refresh_token(&caller, request.username).await?))
+    Ok(Json(
+        app.users.refresh_token(&caller, request.username).await?,
+    ))
 }
 
 /// `refresh_ssh_key`
@@ -78,7 +82,9 @@ pub(super) async fn refresh_ssh_key(
     caller: Authenticated,
     Body(request): Body<GetUserRequest>,
 ) -> Result<Json<UserWithCreds>, ApiError> {
-    Ok(Json(app.users.refresh_ssh_key(&caller, request.username).await?))
+    Ok(Json(
+        app.users.refresh_ssh_key(&caller, request.username).await?,
+    ))
 }
 
 /// `delete`

@@ -40,8 +40,21 @@ impl std::fmt::Debug for Backends {
 impl Backends {
     /// `local` is the setting of the same name; `default_creds` allows the server's own cloud credentials.
     #[must_use]
-    pub fn new(store: Store, keyring: Keyring, plugins: Plugins, local: Option<bool>, default_creds: bool) -> Self {
-        Self { store, keyring, plugins, local, default_creds, known: Mutex::default() }
+    pub fn new(
+        store: Store,
+        keyring: Keyring,
+        plugins: Plugins,
+        local: Option<bool>,
+        default_creds: bool,
+    ) -> Self {
+        Self {
+            store,
+            keyring,
+            plugins,
+            local,
+            default_creds,
+            known: Mutex::default(),
+        }
     }
 
     async fn read(&self, project: ProjectId) -> Result<Vec<ProjectBackend>, ApiError> {
@@ -51,22 +64,33 @@ impl Backends {
             .store
             .read(move |tx| {
                 let rows = backends::of_project(tx, project)?;
-                let others = unset && backends::all(tx)?.iter().any(|row| row.kind != BackendType::LOCAL);
+                let others = unset
+                    && backends::all(tx)?
+                        .iter()
+                        .any(|row| row.kind != BackendType::LOCAL);
                 Ok((rows, others))
             })
             .await?;
         let mut found = Vec::new();
         for row in rows {
             match self.open(&row) {
-                Ok(config) => found.push(ProjectBackend { kind: row.kind, config }),
+                Ok(config) => found.push(ProjectBackend {
+                    kind: row.kind,
+                    config,
+                }),
                 Err(error) => {
                     tracing::error!(backend = row.kind.as_str(), %error, "a stored backend cannot be used");
                 }
             }
         }
-        let has_local = found.iter().any(|backend| backend.kind == BackendType::LOCAL);
+        let has_local = found
+            .iter()
+            .any(|backend| backend.kind == BackendType::LOCAL);
         if !has_local && !only_stored && !others {
-            found.push(ProjectBackend { kind: BackendType::LOCAL, config: json!({"type": "local"}) });
+            found.push(ProjectBackend {
+                kind: BackendType::LOCAL,
+                config: json!({"type": "local"}),
+            });
         }
         if only_stored {
             found.retain(|backend| backend.kind != BackendType::LOCAL);
@@ -76,7 +100,10 @@ impl Backends {
 
     fn open(&self, row: &BackendRow) -> Result<Value, ApiError> {
         let internal = |error: &dyn std::fmt::Display| ApiError::Internal(error.to_string());
-        let text = self.keyring.open(&row.secret).map_err(|error| internal(&error))?;
+        let text = self
+            .keyring
+            .open(&row.secret)
+            .map_err(|error| internal(&error))?;
         serde_json::from_str(text.expose()).map_err(|error| internal(&error))
     }
 
@@ -93,7 +120,11 @@ impl Backends {
     ///
     /// # Errors
     /// The database.
-    pub async fn apply(&self, project: &ProjectRow, wanted: &[BackendEntry]) -> Result<(), ApiError> {
+    pub async fn apply(
+        &self,
+        project: &ProjectRow,
+        wanted: &[BackendEntry],
+    ) -> Result<(), ApiError> {
         let id = project.id;
         for entry in wanted {
             match self.configure(project, entry).await {
@@ -114,11 +145,18 @@ impl Backends {
                     projects: Some(vec![id]),
                     fleets: None,
                     only_active: true,
-                    page: Page { limit: u32::MAX, ..Page::default() },
+                    page: Page {
+                        limit: u32::MAX,
+                        ..Page::default()
+                    },
                 };
                 let machines = instances::list(tx, &filter)?;
                 let in_use = |kind: &BackendType| {
-                    machines.iter().any(|m| m.provisioning_data.as_ref().is_some_and(|data| data.backend == *kind))
+                    machines.iter().any(|m| {
+                        m.provisioning_data
+                            .as_ref()
+                            .is_some_and(|data| data.backend == *kind)
+                    })
                 };
                 let mut kept = Vec::new();
                 for row in backends::of_project(tx, id)? {
@@ -146,15 +184,35 @@ impl Backends {
     }
 
     /// Lets the plugin check a configuration and turn it into what is stored.
-    async fn configure(&self, project: &ProjectRow, entry: &BackendEntry) -> Result<BackendRow, String> {
+    async fn configure(
+        &self,
+        project: &ProjectRow,
+        entry: &BackendEntry,
+    ) -> Result<BackendRow, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let mut config: Map<String, Value> = entry.settings.clone();
         config.insert("type".to_owned(), Value::from(entry.backend.as_str()));
-        let configurator = self.plugins.configurator(entry.backend.as_str()).await.map_err(|e| text(&e))?;
-        configurator.validate(config.clone(), self.default_creds).await.map_err(|e| text(&e))?;
-        let record = configurator.create(&project.name, config).await.map_err(|e| text(&e))?;
-        let shown = configurator.public_view(record.clone()).await.map_err(|e| text(&e))?;
-        let whole = configurator.with_creds(record).await.map_err(|e| text(&e))?;
+        let configurator = self
+            .plugins
+            .configurator(entry.backend.as_str())
+            .await
+            .map_err(|e| text(&e))?;
+        configurator
+            .validate(config.clone(), self.default_creds)
+            .await
+            .map_err(|e| text(&e))?;
+        let record = configurator
+            .create(&project.name, config)
+            .await
+            .map_err(|e| text(&e))?;
+        let shown = configurator
+            .public_view(record.clone())
+            .await
+            .map_err(|e| text(&e))?;
+        let whole = configurator
+            .with_creds(record)
+            .await
+            .map_err(|e| text(&e))?;
         let whole = serde_json::to_string(&whole).map_err(|e| text(&e))?;
         let at = now();
         Ok(BackendRow {
@@ -172,7 +230,12 @@ impl Backends {
 impl ProjectBackends for Backends {
     fn of(&self, project: ProjectId) -> BoxFuture<'_, Arc<Vec<ProjectBackend>>> {
         Box::pin(async move {
-            if let Some(found) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&project) {
+            if let Some(found) = self
+                .known
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&project)
+            {
                 return Arc::clone(found);
             }
             match self.read(project).await {

@@ -25,7 +25,12 @@ pub(crate) fn project(project: &ProjectRow) -> NewTarget {
 
 /// A user as an event's target.
 pub(crate) fn user(user: &UserRow) -> NewTarget {
-    NewTarget { kind: EventTargetType::User, id: user.id.0, project_id: None, name: Arc::from(user.name.as_str()) }
+    NewTarget {
+        kind: EventTargetType::User,
+        id: user.id.0,
+        project_id: None,
+        name: Arc::from(user.name.as_str()),
+    }
 }
 
 /// Records that a user did something to some things.
@@ -36,7 +41,15 @@ pub(crate) fn record(
     message: impl Into<String>,
     targets: Vec<NewTarget>,
 ) -> Result<(), DbError> {
-    dstack_store::events::insert(tx, &NewEvent { message: message.into(), actor, targets }, now)?;
+    dstack_store::events::insert(
+        tx,
+        &NewEvent {
+            message: message.into(),
+            actor,
+            targets,
+        },
+        now,
+    )?;
     Ok(())
 }
 
@@ -53,7 +66,10 @@ pub(crate) async fn list(
             let visible = if is_admin {
                 Visible::All
             } else {
-                Visible::Of { user: me, projects: projects::ids_of_member(tx, me)? }
+                Visible::Of {
+                    user: me,
+                    projects: projects::ids_of_member(tx, me)?,
+                }
             };
             dstack_store::events::list(tx, &request, &visible)
         })
@@ -63,7 +79,10 @@ pub(crate) async fn list(
 
 fn check(request: &ListEventsRequest) -> Result<(), ApiError> {
     if !(1..=100).contains(&request.limit) {
-        return Err(ApiError::invalid(&["limit"], "Input should be between 1 and 100"));
+        return Err(ApiError::invalid(
+            &["limit"],
+            "Input should be between 1 and 100",
+        ));
     }
     let targets = [
         &request.target_projects,
@@ -78,19 +97,39 @@ fn check(request: &ListEventsRequest) -> Result<(), ApiError> {
         &request.target_secrets,
         &request.target_presets,
     ];
-    let within =
-        [&request.within_projects, &request.within_fleets, &request.within_runs, &request.within_gateways];
-    for (kind, lists) in [("target_*", targets.as_slice()), ("within_*", within.as_slice())] {
+    let within = [
+        &request.within_projects,
+        &request.within_fleets,
+        &request.within_runs,
+        &request.within_gateways,
+    ];
+    for (kind, lists) in [
+        ("target_*", targets.as_slice()),
+        ("within_*", within.as_slice()),
+    ] {
         let given: Vec<_> = lists.iter().filter_map(|list| list.as_ref()).collect();
         if given.len() > 1 {
-            return Err(ApiError::invalid(&[], format!("At most one `{kind}` filter can be set")));
+            return Err(ApiError::invalid(
+                &[],
+                format!("At most one `{kind}` filter can be set"),
+            ));
         }
         if given.iter().any(|list| !(1..=16).contains(&list.len())) {
-            return Err(ApiError::invalid(&[], format!("A `{kind}` filter has 1 to 16 ids")));
+            return Err(ApiError::invalid(
+                &[],
+                format!("A `{kind}` filter has 1 to 16 ids"),
+            ));
         }
     }
-    if request.include_target_types.as_ref().is_some_and(|kinds| !(1..=16).contains(&kinds.len())) {
-        return Err(ApiError::invalid(&["include_target_types"], "The list has 1 to 16 items"));
+    if request
+        .include_target_types
+        .as_ref()
+        .is_some_and(|kinds| !(1..=16).contains(&kinds.len()))
+    {
+        return Err(ApiError::invalid(
+            &["include_target_types"],
+            "The list has 1 to 16 items",
+        ));
     }
     Ok(())
 }
@@ -105,7 +144,14 @@ fn show(record: EventRecord) -> Event {
             Some((id, name, deleted)) => (Some(id.0), Some(name), Some(deleted)),
             None => (None, None, None),
         };
-        EventTarget { kind: target.kind, project_id, project_name, is_project_deleted, id: target.id, name: target.name }
+        EventTarget {
+            kind: target.kind,
+            project_id,
+            project_name,
+            is_project_deleted,
+            id: target.id,
+            name: target.name,
+        }
     };
     Event {
         id: record.id,

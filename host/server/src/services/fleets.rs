@@ -6,15 +6,15 @@ use dstack_api::config::SshHost;
 use dstack_api::fleets::{
     ApplyFleetPlanRequest, Fleet, FleetPlan, FleetSpec, GetFleetRequest, ListFleetsRequest,
 };
-use dstack_api::plan::check_fleet;
 use dstack_api::instances::{Instance, ListInstancesRequest};
+use dstack_api::plan::check_fleet;
 use dstack_api::runs::ApplyAction;
 use dstack_engine::changes::{Actor, Hint};
 use dstack_engine::combine::Wanted;
 use dstack_engine::ids::{FleetId, InstanceId, ProjectId, UserId};
 use dstack_engine::model::{FleetRow, InstanceRow};
-use dstack_engine::preview::Ask;
 use dstack_engine::plan_diff::{FleetUpdate, fleet_update};
+use dstack_engine::preview::Ask;
 use dstack_engine::{fleets as fleet_step, names as generated, new_fleet, spec};
 use dstack_store::fleets::{self, FleetsFilter};
 use dstack_store::instances::{self, InstancesFilter};
@@ -28,7 +28,8 @@ use crate::app::{HintSink, Permissions, chance, now};
 use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
 
-const CHANGED: &str = "Failed to apply plan. Resource has been changed. Try again or use force apply.";
+const CHANGED: &str =
+    "Failed to apply plan. Resource has been changed. Try again or use force apply.";
 const PLAN_OFFERS: usize = 50;
 
 /// The fleets of all projects.
@@ -51,12 +52,26 @@ fn not_found() -> ApiError {
 }
 
 impl Fleets {
-    pub(crate) fn new(store: Store, planner: Arc<Planner>, permissions: Permissions, hints: HintSink) -> Self {
-        Self { store, planner, permissions, hints }
+    pub(crate) fn new(
+        store: Store,
+        planner: Arc<Planner>,
+        permissions: Permissions,
+        hints: HintSink,
+    ) -> Self {
+        Self {
+            store,
+            planner,
+            permissions,
+            hints,
+        }
     }
 
     /// One page of the fleets of the caller's projects.
-    pub(crate) async fn list(&self, caller: &Authenticated, request: ListFleetsRequest) -> Result<Vec<Fleet>, ApiError> {
+    pub(crate) async fn list(
+        &self,
+        caller: &Authenticated,
+        request: ListFleetsRequest,
+    ) -> Result<Vec<Fleet>, ApiError> {
         names::check_limit(request.limit, 100)?;
         let (me, is_admin) = (caller.0.id, caller.is_admin());
         let found = self
@@ -70,7 +85,14 @@ impl Fleets {
                     limit: request.limit,
                     ascending: request.ascending,
                 };
-                let rows = fleets::list(tx, &FleetsFilter { projects, only_active: request.only_active, page })?;
+                let rows = fleets::list(
+                    tx,
+                    &FleetsFilter {
+                        projects,
+                        only_active: request.only_active,
+                        page,
+                    },
+                )?;
                 whole(tx, rows)
             })
             .await?;
@@ -91,7 +113,11 @@ impl Fleets {
     }
 
     /// A fleet by name (not deleted) or id.
-    pub(crate) async fn get(&self, access: &Access, request: GetFleetRequest) -> Result<Fleet, ApiError> {
+    pub(crate) async fn get(
+        &self,
+        access: &Access,
+        request: GetFleetRequest,
+    ) -> Result<Fleet, ApiError> {
         let project = access.project.id;
         let GetFleetRequest { name, id } = request;
         if name.is_none() && id.is_none() {
@@ -101,7 +127,9 @@ impl Fleets {
             .store
             .read_as(move |tx| {
                 let row = match (id, name) {
-                    (Some(id), _) => fleets::get(tx, FleetId(id))?.filter(|row| row.project_id == project),
+                    (Some(id), _) => {
+                        fleets::get(tx, FleetId(id))?.filter(|row| row.project_id == project)
+                    }
                     (None, Some(name)) => fleets::by_name(tx, project, &name)?,
                     (None, None) => None,
                 };
@@ -112,7 +140,11 @@ impl Fleets {
     }
 
     /// What applying a specification would do.
-    pub(crate) async fn plan(&self, access: &Access, given: FleetSpec) -> Result<FleetPlan, ApiError> {
+    pub(crate) async fn plan(
+        &self,
+        access: &Access,
+        given: FleetSpec,
+    ) -> Result<FleetPlan, ApiError> {
         self.check(access, &given)?;
         let effective = without_keys(given.clone());
         let current = match &effective.configuration.name {
@@ -131,16 +163,33 @@ impl Fleets {
         };
         let wanted = Wanted::of_fleet(FleetId(Uuid::nil()), &effective, None);
         let able = self.planner.backends(access.project.id).await;
-        let backends = able.iter().filter(|one| wanted.accepts_backend(one)).map(|one| one.name.clone()).collect();
+        let backends = able
+            .iter()
+            .filter(|one| wanted.accepts_backend(one))
+            .map(|one| one.name.clone())
+            .collect();
         let sharing = spec::sharing(&effective);
-        let ask = Ask { wanted, sharing, backends, pool: Vec::new(), enough: false };
-        let mut offers =
-            if spec::is_ssh(&effective) { Vec::new() } else { self.planner.fleet_offers(access.project.id, &ask).await };
+        let ask = Ask {
+            wanted,
+            sharing,
+            backends,
+            pool: Vec::new(),
+            enough: false,
+        };
+        let mut offers = if spec::is_ssh(&effective) {
+            Vec::new()
+        } else {
+            self.planner.fleet_offers(access.project.id, &ask).await
+        };
         let total_offers = u64::try_from(offers.len()).unwrap_or(u64::MAX);
-        let max_offer_price = offers.iter().map(|offer| offer.price).max_by(f64::total_cmp);
+        let max_offer_price = offers
+            .iter()
+            .map(|offer| offer.price)
+            .max_by(f64::total_cmp);
         offers.truncate(PLAN_OFFERS);
-        let updates =
-            current.as_ref().is_some_and(|fleet| fleet_update(&fleet.spec, &effective).is_ok());
+        let updates = current
+            .as_ref()
+            .is_some_and(|fleet| fleet_update(&fleet.spec, &effective).is_ok());
         Ok(FleetPlan {
             project_name: access.project.name.clone(),
             user: access.user.name.clone(),
@@ -150,7 +199,11 @@ impl Fleets {
             offers,
             total_offers,
             max_offer_price,
-            action: Some(if updates { ApplyAction::Update } else { ApplyAction::Create }),
+            action: Some(if updates {
+                ApplyAction::Update
+            } else {
+                ApplyAction::Create
+            }),
         })
     }
 
@@ -161,11 +214,17 @@ impl Fleets {
         }
         match (&configuration.ssh_config, &configuration.nodes) {
             (None, None) => return Err(ApiError::refused("No ssh_config or nodes specified")),
-            (Some(_), Some(_)) => return Err(ApiError::refused("ssh_config and nodes are mutually exclusive")),
+            (Some(_), Some(_)) => {
+                return Err(ApiError::refused(
+                    "ssh_config and nodes are mutually exclusive",
+                ));
+            }
             (None, Some(_)) | (Some(_), None) => {}
         }
         check_fleet(configuration).map_err(|error| ApiError::refused(error.to_string()))?;
-        if configuration.ssh_config.is_some() && !access.is_project_admin() && !self.permissions.non_admins_manage_ssh_fleets
+        if configuration.ssh_config.is_some()
+            && !access.is_project_admin()
+            && !self.permissions.non_admins_manage_ssh_fleets
         {
             return Err(ApiError::access_denied());
         }
@@ -173,7 +232,11 @@ impl Fleets {
     }
 
     /// Makes a fleet, or changes the one of that name.
-    pub(crate) async fn apply(&self, access: &Access, request: ApplyFleetPlanRequest) -> Result<Fleet, ApiError> {
+    pub(crate) async fn apply(
+        &self,
+        access: &Access,
+        request: ApplyFleetPlanRequest,
+    ) -> Result<Fleet, ApiError> {
         let ApplyFleetPlanRequest { plan, force } = request;
         self.check(access, &plan.spec)?;
         if plan.spec.configuration.ssh_config.is_some() {
@@ -185,7 +248,8 @@ impl Fleets {
         let (found, hints) = self
             .store
             .write_as(move |tx| {
-                let (id, hints) = carry_out(tx, project, user, plan.spec, plan.current_resource, force)?;
+                let (id, hints) =
+                    carry_out(tx, project, user, plan.spec, plan.current_resource, force)?;
                 let row = fleets::get(tx, id)?;
                 Ok::<_, ApiError>((whole(tx, row.into_iter().collect())?, hints))
             })
@@ -213,7 +277,9 @@ impl Fleets {
                         }
                         continue;
                     };
-                    let Some(view) = views::fleet(tx, row.id, now())? else { continue };
+                    let Some(view) = views::fleet(tx, row.id, now())? else {
+                        continue;
+                    };
                     let mut changes = fleet_step::delete(&view, numbers.as_deref())
                         .map_err(|_| in_use(&name, numbers.as_deref()))?;
                     for event in &mut changes.events {
@@ -240,7 +306,9 @@ impl Fleets {
                 let projects = visible(tx, me, is_admin, request.project_names)?;
                 let filter = InstancesFilter {
                     projects,
-                    fleets: request.fleet_ids.map(|ids| ids.into_iter().map(FleetId).collect()),
+                    fleets: request
+                        .fleet_ids
+                        .map(|ids| ids.into_iter().map(FleetId).collect()),
                     only_active: request.only_active,
                     page: Page {
                         prev_at: request.prev_created_at,
@@ -260,7 +328,8 @@ impl Fleets {
         let project = access.project.id;
         self.store
             .read_as(move |tx| {
-                let row = instances::get(tx, InstanceId(id))?.filter(|row| row.project_id == project);
+                let row =
+                    instances::get(tx, InstanceId(id))?.filter(|row| row.project_id == project);
                 labelled(tx, &row.ok_or_else(not_found)?)
             })
             .await
@@ -270,7 +339,9 @@ impl Fleets {
 fn in_use(name: &str, numbers: Option<&[u32]>) -> ApiError {
     ApiError::refused(match numbers {
         None => format!("Failed to delete fleet {name}. Fleet is in use."),
-        Some(numbers) => format!("Failed to delete fleet {name} instances {numbers:?}. Fleet instances are in use."),
+        Some(numbers) => format!(
+            "Failed to delete fleet {name} instances {numbers:?}. Fleet instances are in use."
+        ),
     })
 }
 
@@ -286,7 +357,9 @@ fn carry_out(
         Some(name) => name,
         None => {
             let taken = fleets::names(tx, project)?;
-            let name = generated::generate(&mut chance(), |name| taken.iter().any(|other| other == name));
+            let name = generated::generate(&mut chance(), |name| {
+                taken.iter().any(|other| other == name)
+            });
             new.configuration.name = Some(name.clone());
             name
         }
@@ -305,7 +378,8 @@ fn carry_out(
             )));
         }
     };
-    if !force && !seen.is_some_and(|seen| seen.id == old.id.0 && without_keys(seen.spec) == stored) {
+    if !force && !seen.is_some_and(|seen| seen.id == old.id.0 && without_keys(seen.spec) == stored)
+    {
         return Err(ApiError::refused(CHANGED));
     }
     if update == FleetUpdate::default() {
@@ -342,11 +416,17 @@ fn visible(
     names: Option<Vec<String>>,
 ) -> Result<Option<Vec<ProjectId>>, ApiError> {
     let Some(names) = names else {
-        return Ok(if is_admin { None } else { Some(projects::ids_of_member(tx, me)?) });
+        return Ok(if is_admin {
+            None
+        } else {
+            Some(projects::ids_of_member(tx, me)?)
+        });
     };
     let mut found = Vec::new();
     for name in names {
-        let Some(project) = projects::by_name(tx, &name)?.filter(|project| !project.deleted) else { continue };
+        let Some(project) = projects::by_name(tx, &name)?.filter(|project| !project.deleted) else {
+            continue;
+        };
         if is_admin || projects::role(tx, project.id, me)?.is_some() {
             found.push(project.id);
         }
@@ -357,14 +437,24 @@ fn visible(
 fn whole(tx: &mut dyn Tx, rows: Vec<FleetRow>) -> Result<Vec<Whole>, ApiError> {
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
-        let project = projects::get(tx, row.project_id)?.map(|project| project.name).unwrap_or_default();
-        found.push(Whole { instances: instances::of_fleet(tx, row.id)?, project, row });
+        let project = projects::get(tx, row.project_id)?
+            .map(|project| project.name)
+            .unwrap_or_default();
+        found.push(Whole {
+            instances: instances::of_fleet(tx, row.id)?,
+            project,
+            row,
+        });
     }
     Ok(found)
 }
 
 fn show(whole: Whole) -> Fleet {
-    let Whole { row, project, instances } = whole;
+    let Whole {
+        row,
+        project,
+        instances,
+    } = whole;
     Fleet {
         id: row.id.0,
         name: row.name.to_string(),
@@ -373,13 +463,20 @@ fn show(whole: Whole) -> Fleet {
         created_at: row.created_at,
         status: row.status,
         status_message: row.status_message,
-        instances: instances.iter().map(|instance| view(instance, &project, &row.name)).collect(),
+        instances: instances
+            .iter()
+            .map(|instance| view(instance, &project, &row.name))
+            .collect(),
     }
 }
 
 fn labelled(tx: &mut dyn Tx, row: &InstanceRow) -> Result<Instance, ApiError> {
-    let project = projects::get(tx, row.project_id)?.map(|project| project.name).unwrap_or_default();
-    let fleet = fleets::get(tx, row.fleet_id)?.map(|fleet| fleet.name.to_string()).unwrap_or_default();
+    let project = projects::get(tx, row.project_id)?
+        .map(|project| project.name)
+        .unwrap_or_default();
+    let fleet = fleets::get(tx, row.fleet_id)?
+        .map(|fleet| fleet.name.to_string())
+        .unwrap_or_default();
     Ok(view(row, &project, &fleet))
 }
 
@@ -389,7 +486,9 @@ fn view(row: &InstanceRow, project: &str, fleet: &str) -> Instance {
     Instance {
         id: row.id.0,
         project_name: project.to_owned(),
-        backend: machine.map(|machine| machine.backend.clone()).or_else(|| offer.map(|offer| offer.backend.clone())),
+        backend: machine
+            .map(|machine| machine.backend.clone())
+            .or_else(|| offer.map(|offer| offer.backend.clone())),
         instance_type: machine
             .map(|machine| machine.instance_type.clone())
             .or_else(|| offer.map(|offer| offer.instance.clone())),
@@ -402,13 +501,19 @@ fn view(row: &InstanceRow, project: &str, fleet: &str) -> Instance {
         status: row.status,
         unreachable: row.unreachable,
         health_status: row.health,
-        termination_reason: row.termination_reason.map(|reason| reason.as_str().to_owned()),
+        termination_reason: row
+            .termination_reason
+            .map(|reason| reason.as_str().to_owned()),
         termination_reason_message: row.termination_reason_message.clone(),
         created: row.created_at,
         finished_at: row.finished_at,
-        region: machine.map(|machine| machine.region.clone()).or_else(|| offer.map(|offer| offer.region.clone())),
+        region: machine
+            .map(|machine| machine.region.clone())
+            .or_else(|| offer.map(|offer| offer.region.clone())),
         availability_zone: machine.and_then(|machine| machine.availability_zone.clone()),
-        price: machine.map(|machine| machine.price).or_else(|| offer.map(|offer| offer.price)),
+        price: machine
+            .map(|machine| machine.price)
+            .or_else(|| offer.map(|offer| offer.price)),
         total_blocks: row.total_blocks,
         busy_blocks: row.busy_blocks,
         gpu_driver: machine.and_then(|machine| machine.gpu_driver.clone()),

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use dstack_api::gpus::{CpuGroup, GpuGroup, GpuGroupBy, ListGpusRequest, ListGpusResponse, Span};
-use dstack_backend_types::{AcceleratorVendor, BackendType, CpuArchitecture, InstanceOfferWithAvailability as Offer};
+use dstack_backend_types::{
+    AcceleratorVendor, BackendType, CpuArchitecture, InstanceOfferWithAvailability as Offer,
+};
 
 use super::plans::{OfferOptions, Planner};
 use crate::error::ApiError;
@@ -21,10 +23,16 @@ struct Key {
 }
 
 /// The groups of a project's offers for a run.
-pub(crate) async fn list(planner: &Planner, access: &Access, request: ListGpusRequest) -> Result<ListGpusResponse, ApiError> {
+pub(crate) async fn list(
+    planner: &Planner,
+    access: &Access,
+    request: ListGpusRequest,
+) -> Result<ListGpusResponse, ApiError> {
     let by = request.group_by.unwrap_or_default();
     if by.contains(&GpuGroupBy::Region) && !by.contains(&GpuGroupBy::Backend) {
-        return Err(ApiError::refused("Cannot group by 'region' without also grouping by 'backend'"));
+        return Err(ApiError::refused(
+            "Cannot group by 'region' without also grouping by 'backend'",
+        ));
     }
     let options = OfferOptions {
         full_offers: request.full_offers,
@@ -34,9 +42,16 @@ pub(crate) async fn list(planner: &Planner, access: &Access, request: ListGpusRe
     };
     let spec = planner.effective(&access.user, request.run_spec).await?;
     let jobs = planner.jobs(&spec)?;
-    let Some(job) = jobs.first() else { return Ok(ListGpusResponse::default()) };
+    let Some(job) = jobs.first() else {
+        return Ok(ListGpusResponse::default());
+    };
     let offers = planner.offers(&access.project, &spec, job, options).await?;
-    let no_gpu = job.requirements.resources.gpu.as_ref().is_some_and(|gpu| gpu.count.max.as_ref() == Some(&0));
+    let no_gpu = job
+        .requirements
+        .resources
+        .gpu
+        .as_ref()
+        .is_some_and(|gpu| gpu.count.max.as_ref() == Some(&0));
     let mut groups = gpu_groups(&offers, &by);
     groups.sort_by(|a, b| {
         let price = |group: &GpuGroup| group.price.min.unwrap_or(f64::INFINITY);
@@ -45,7 +60,10 @@ pub(crate) async fn list(planner: &Planner, access: &Access, request: ListGpusRe
     if request.reverse {
         groups.reverse();
     }
-    Ok(ListGpusResponse { gpus: groups, cpus: no_gpu.then(|| cpu_groups(&offers, &by)) })
+    Ok(ListGpusResponse {
+        gpus: groups,
+        cpus: no_gpu.then(|| cpu_groups(&offers, &by)),
+    })
 }
 
 fn gpu_groups(offers: &[Offer], by: &[GpuGroupBy]) -> Vec<GpuGroup> {
@@ -57,17 +75,25 @@ fn gpu_groups(offers: &[Offer], by: &[GpuGroupBy]) -> Vec<GpuGroup> {
             name: gpu.name.clone(),
             memory_mib: gpu.memory_mib,
             vendor: AcceleratorVendor::as_str(gpu.vendor()).to_owned(),
-            backend: by.contains(&GpuGroupBy::Backend).then(|| offer.backend.clone()),
-            region: by.contains(&GpuGroupBy::Region).then(|| offer.region.clone()),
+            backend: by
+                .contains(&GpuGroupBy::Backend)
+                .then(|| offer.backend.clone()),
+            region: by
+                .contains(&GpuGroupBy::Region)
+                .then(|| offer.region.clone()),
             count: by.contains(&GpuGroupBy::Count).then_some(gpus.len()),
         };
         groups.entry(key).or_default().push(offer);
     }
-    groups.into_iter().map(|(key, offers)| gpu_group(key, &offers)).collect()
+    groups
+        .into_iter()
+        .map(|(key, offers)| gpu_group(key, &offers))
+        .collect()
 }
 
 fn gpu_group(key: Key, offers: &[&Offer]) -> GpuGroup {
-    let count = |offer: &&Offer| u32::try_from(offer.instance.resources.gpus.len()).unwrap_or(u32::MAX);
+    let count =
+        |offer: &&Offer| u32::try_from(offer.instance.resources.gpus.len()).unwrap_or(u32::MAX);
     let places = Places::of(offers, key.backend, key.region);
     GpuGroup {
         name: key.name,
@@ -76,7 +102,12 @@ fn gpu_group(key: Key, offers: &[&Offer]) -> GpuGroup {
         availability: distinct(offers.iter().map(|offer| offer.availability.as_str())),
         spot: distinct(offers.iter().map(|offer| spot(offer))),
         count: span(offers.iter().map(count), Ord::cmp),
-        price: span(offers.iter().map(|offer| offer.price / f64::from(count(offer).max(1))), f64::total_cmp),
+        price: span(
+            offers
+                .iter()
+                .map(|offer| offer.price / f64::from(count(offer).max(1))),
+            f64::total_cmp,
+        ),
         offer_price: Some(span(offers.iter().map(|offer| offer.price), f64::total_cmp)),
         backends: places.backends,
         backend: places.backend,
@@ -87,28 +118,47 @@ fn gpu_group(key: Key, offers: &[&Offer]) -> GpuGroup {
 
 fn cpu_groups(offers: &[Offer], by: &[GpuGroupBy]) -> Vec<CpuGroup> {
     let mut groups: BTreeMap<(Option<BackendType>, Option<String>), Vec<&Offer>> = BTreeMap::new();
-    for offer in offers.iter().filter(|offer| offer.instance.resources.gpus.is_empty()) {
-        let backend = by.contains(&GpuGroupBy::Backend).then(|| offer.backend.clone());
-        let region = by.contains(&GpuGroupBy::Region).then(|| offer.region.clone());
+    for offer in offers
+        .iter()
+        .filter(|offer| offer.instance.resources.gpus.is_empty())
+    {
+        let backend = by
+            .contains(&GpuGroupBy::Backend)
+            .then(|| offer.backend.clone());
+        let region = by
+            .contains(&GpuGroupBy::Region)
+            .then(|| offer.region.clone());
         groups.entry((backend, region)).or_default().push(offer);
     }
-    let group = |((backend, region), offers): ((Option<BackendType>, Option<String>), Vec<&Offer>)| {
-        let places = Places::of(&offers, backend, region);
-        CpuGroup {
-            cpu_arch: distinct(
-                offers.iter().filter_map(|offer| offer.instance.resources.cpu_arch).map(CpuArchitecture::as_str),
-            ),
-            count: span(offers.iter().map(|offer| offer.instance.resources.cpus), Ord::cmp),
-            memory_mib: span(offers.iter().map(|offer| offer.instance.resources.memory_mib), Ord::cmp),
-            price: span(offers.iter().map(|offer| offer.price), f64::total_cmp),
-            availability: distinct(offers.iter().map(|offer| offer.availability.as_str())),
-            spot: distinct(offers.iter().map(|offer| spot(offer))),
-            backends: places.backends,
-            backend: places.backend,
-            regions: places.regions,
-            region: places.region,
-        }
-    };
+    let group =
+        |((backend, region), offers): ((Option<BackendType>, Option<String>), Vec<&Offer>)| {
+            let places = Places::of(&offers, backend, region);
+            CpuGroup {
+                cpu_arch: distinct(
+                    offers
+                        .iter()
+                        .filter_map(|offer| offer.instance.resources.cpu_arch)
+                        .map(CpuArchitecture::as_str),
+                ),
+                count: span(
+                    offers.iter().map(|offer| offer.instance.resources.cpus),
+                    Ord::cmp,
+                ),
+                memory_mib: span(
+                    offers
+                        .iter()
+                        .map(|offer| offer.instance.resources.memory_mib),
+                    Ord::cmp,
+                ),
+                price: span(offers.iter().map(|offer| offer.price), f64::total_cmp),
+                availability: distinct(offers.iter().map(|offer| offer.availability.as_str())),
+                spot: distinct(offers.iter().map(|offer| spot(offer))),
+                backends: places.backends,
+                backend: places.backend,
+                regions: places.regions,
+                region: places.region,
+            }
+        };
     groups.into_iter().map(group).collect()
 }
 
@@ -122,7 +172,8 @@ struct Places {
 
 impl Places {
     fn of(offers: &[&Offer], backend: Option<BackendType>, region: Option<String>) -> Self {
-        let mut backends: Vec<BackendType> = offers.iter().map(|offer| offer.backend.clone()).collect();
+        let mut backends: Vec<BackendType> =
+            offers.iter().map(|offer| offer.backend.clone()).collect();
         backends.sort();
         backends.dedup();
         let regions = distinct(offers.iter().map(|offer| offer.region.as_str()));
@@ -136,7 +187,11 @@ impl Places {
 }
 
 const fn spot(offer: &Offer) -> &'static str {
-    if offer.instance.resources.spot { "spot" } else { "on-demand" }
+    if offer.instance.resources.spot {
+        "spot"
+    } else {
+        "on-demand"
+    }
 }
 
 /// Values in the order in which they first appear.
@@ -150,6 +205,12 @@ fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
     found
 }
 
-fn span<T: Copy>(values: impl Iterator<Item = T> + Clone, order: impl Fn(&T, &T) -> std::cmp::Ordering) -> Span<T> {
-    Span { min: values.clone().min_by(&order), max: values.max_by(&order) }
+fn span<T: Copy>(
+    values: impl Iterator<Item = T> + Clone,
+    order: impl Fn(&T, &T) -> std::cmp::Ordering,
+) -> Span<T> {
+    Span {
+        min: values.clone().min_by(&order),
+        max: values.max_by(&order),
+    }
 }

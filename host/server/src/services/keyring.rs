@@ -24,7 +24,9 @@ pub enum KeyringError {
         name: String,
     },
     /// The text was sealed with a key that is not configured any more, or damaged.
-    #[error("a stored secret cannot be opened with any configured encryption key; was a key removed from config.yml?")]
+    #[error(
+        "a stored secret cannot be opened with any configured encryption key; was a key removed from config.yml?"
+    )]
     CannotOpen,
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
@@ -46,7 +48,9 @@ pub struct Keyring {
 
 impl std::fmt::Debug for Keyring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.keys.iter().map(|key| &key.name)).finish()
+        f.debug_list()
+            .entries(self.keys.iter().map(|key| &key.name))
+            .finish()
     }
 }
 
@@ -55,7 +59,9 @@ impl Keyring {
     ///
     /// # Errors
     /// A key of another length.
-    pub fn new(keys: impl IntoIterator<Item = (String, Secret<String>)>) -> Result<Self, KeyringError> {
+    pub fn new(
+        keys: impl IntoIterator<Item = (String, Secret<String>)>,
+    ) -> Result<Self, KeyringError> {
         let keys = keys
             .into_iter()
             .map(|(name, secret)| {
@@ -90,13 +96,23 @@ impl Keyring {
     /// The system gives no random numbers.
     pub fn seal(&self, text: &str) -> Result<Sealed, KeyringError> {
         let Some(key) = self.keys.first() else {
-            return Ok(Sealed::new(format!("enc:identity:noname:{}", BASE64.encode(text))));
+            return Ok(Sealed::new(format!(
+                "enc:identity:noname:{}",
+                BASE64.encode(text)
+            )));
         };
         let nonce: [u8; NONCE_BYTES] = random()?;
-        let sealed = key.cipher.encrypt(&Nonce::from(nonce), text.as_bytes()).map_err(|_| KeyringError::NoChance)?;
+        let sealed = key
+            .cipher
+            .encrypt(&Nonce::from(nonce), text.as_bytes())
+            .map_err(|_| KeyringError::NoChance)?;
         let mut bytes = nonce.to_vec();
         bytes.extend_from_slice(&sealed);
-        Ok(Sealed::new(format!("enc:aes:{}:{}", key.name, BASE64.encode(bytes))))
+        Ok(Sealed::new(format!(
+            "enc:aes:{}:{}",
+            key.name,
+            BASE64.encode(bytes)
+        )))
     }
 
     /// Opens what [`Keyring::seal`] made, now or under an earlier key that is still configured.
@@ -117,7 +133,9 @@ impl Keyring {
             "aes" => self.keys.iter().find_map(|key| decrypt(key, &bytes)),
             _ => None,
         };
-        let text = plain.and_then(|plain| String::from_utf8(plain).ok()).ok_or(KeyringError::CannotOpen)?;
+        let text = plain
+            .and_then(|plain| String::from_utf8(plain).ok())
+            .ok_or(KeyringError::CannotOpen)?;
         Ok(Secret::new(text))
     }
 }
@@ -131,7 +149,9 @@ fn decrypt(key: &Key, bytes: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyringError> {
     use rand::TryRng as _;
     let mut bytes = [0; N];
-    rand::rngs::SysRng.try_fill_bytes(&mut bytes).map_err(|_| KeyringError::NoChance)?;
+    rand::rngs::SysRng
+        .try_fill_bytes(&mut bytes)
+        .map_err(|_| KeyringError::NoChance)?;
     Ok(bytes)
 }
 
@@ -147,8 +167,13 @@ mod tests {
         let before = Keyring::new([("one".to_owned(), old.clone())]).unwrap();
         let sealed = before.seal("tok:en").unwrap();
         assert!(!sealed.as_str().contains("tok"));
-        assert_ne!(sealed.as_str(), before.seal("tok:en").unwrap().as_str(), "each sealing has its own nonce");
-        let after = Keyring::new([("two".to_owned(), new.clone()), ("one".to_owned(), old)]).unwrap();
+        assert_ne!(
+            sealed.as_str(),
+            before.seal("tok:en").unwrap().as_str(),
+            "each sealing has its own nonce"
+        );
+        let after =
+            Keyring::new([("two".to_owned(), new.clone()), ("one".to_owned(), old)]).unwrap();
         assert_eq!(after.open(&sealed).unwrap().expose(), "tok:en");
         let without = Keyring::new([("two".to_owned(), new)]).unwrap();
         assert_eq!(without.open(&sealed).unwrap_err(), KeyringError::CannotOpen);
@@ -160,7 +185,11 @@ mod tests {
         let sealed = none.seal("plain").unwrap();
         assert_eq!(none.open(&sealed).unwrap().expose(), "plain");
         let ring = Keyring::new([("k".to_owned(), Keyring::generate_key().unwrap())]).unwrap();
-        assert_eq!(ring.open(&sealed).unwrap().expose(), "plain", "stored before keys were configured");
+        assert_eq!(
+            ring.open(&sealed).unwrap().expose(),
+            "plain",
+            "stored before keys were configured"
+        );
         let mut text = ring.seal("x").unwrap().as_str().to_owned();
         text.truncate(text.len() - 4);
         assert!(ring.open(&Sealed::new(text)).is_err());

@@ -20,7 +20,10 @@ impl NameRule {
         if (1..=self.max).contains(&name.len()) && name.bytes().all(is_word) {
             return Ok(());
         }
-        Err(ApiError::refused(format!("{} should match regex '^[a-zA-Z0-9-_]{{1,{}}}$'", self.kind, self.max)))
+        Err(ApiError::refused(format!(
+            "{} should match regex '^[a-zA-Z0-9-_]{{1,{}}}$'",
+            self.kind, self.max
+        )))
     }
 }
 
@@ -36,7 +39,9 @@ pub(crate) fn check_resource(name: &str) -> Result<(), ApiError> {
     if first && rest && (2..=41).contains(&name.len()) {
         return Ok(());
     }
-    Err(ApiError::refused("Resource name should match regex '^[a-z][a-z0-9-]{1,40}$'"))
+    Err(ApiError::refused(
+        "Resource name should match regex '^[a-z][a-z0-9-]{1,40}$'",
+    ))
 }
 
 /// The part of a name that lists may be searched for.
@@ -44,7 +49,10 @@ pub(crate) fn check_pattern(pattern: Option<&str>) -> Result<(), ApiError> {
     if pattern.is_none_or(|pattern| pattern.bytes().all(is_word)) {
         return Ok(());
     }
-    Err(ApiError::invalid(&["name_pattern"], "String should match pattern '^[a-zA-Z0-9-_]*$'"))
+    Err(ApiError::invalid(
+        &["name_pattern"],
+        "String should match pattern '^[a-zA-Z0-9-_]*$'",
+    ))
 }
 
 /// Refuses a page that is too large.
@@ -52,7 +60,10 @@ pub(crate) fn check_limit(limit: u32, max: u32) -> Result<(), ApiError> {
     if limit <= max {
         return Ok(());
     }
-    Err(ApiError::invalid(&["limit"], format!("Input should be less than or equal to {max}")))
+    Err(ApiError::invalid(
+        &["limit"],
+        format!("Input should be less than or equal to {max}"),
+    ))
 }
 
 /// The name of a deleted user or project, which nobody can have chosen.
@@ -67,12 +78,18 @@ mod tests {
 
     #[test]
     fn names() {
-        let rule = NameRule { kind: "Username", max: 5 };
+        let rule = NameRule {
+            kind: "Username",
+            max: 5,
+        };
         assert!(rule.check("a-B_1").is_ok());
         for bad in ["", "abcdef", "a b", "ä", "a.b"] {
             assert!(rule.check(bad).is_err(), "{bad}");
         }
-        assert_eq!(rule.check("").unwrap_err().to_string(), "Username should match regex '^[a-zA-Z0-9-_]{1,5}$'");
+        assert_eq!(
+            rule.check("").unwrap_err().to_string(),
+            "Username should match regex '^[a-zA-Z0-9-_]{1,5}$'"
+        );
         for good in ["ab", "a1-b"] {
             assert!(check_resource(good).is_ok(), "{good}");
         }

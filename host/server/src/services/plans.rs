@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use dstack_api::config::{RunConfiguration, ServiceConfiguration};
 use dstack_api::jobs::{JobPlan, JobSpec};
-use dstack_api::plan::{self, DefaultImages, DefaultRegistry, JobSettings, PlanError, PlanLimits, StandardBootstrap};
+use dstack_api::plan::{
+    self, DefaultImages, DefaultRegistry, JobSettings, PlanError, PlanLimits, StandardBootstrap,
+};
 use dstack_api::repos::{RunRepoData, VIRTUAL_REPO_ID};
 use dstack_api::runs::{RunSpec, ServiceModelSpec, ServiceSpec};
 use dstack_backend_types::{InstanceOfferWithAvailability as Offer, RegistryAuth, Requirements};
@@ -64,7 +66,10 @@ pub(crate) fn job_defaults(settings: &Settings) -> JobDefaults {
     let images = &settings.images;
     let login = |registry: &settings::DefaultRegistry| {
         let (username, password) = (registry.username.clone()?, registry.password.clone()?);
-        Some(RegistryAuth { username, password: password.into_inner() })
+        Some(RegistryAuth {
+            username,
+            password: password.into_inner(),
+        })
     };
     JobDefaults {
         images: DefaultImages {
@@ -76,14 +81,27 @@ pub(crate) fn job_defaults(settings: &Settings) -> JobDefaults {
         registry: settings
             .default_registry
             .as_ref()
-            .map(|registry| DefaultRegistry { host: registry.host.clone(), auth: login(registry) }),
+            .map(|registry| DefaultRegistry {
+                host: registry.host.clone(),
+                auth: login(registry),
+            }),
         ..JobDefaults::default()
     }
 }
 
 impl Planner {
-    pub(crate) fn new(store: Store, clouds: Arc<dyn Clouds>, users: Arc<Users>, settings: Settings) -> Self {
-        Self { store, clouds, users, settings }
+    pub(crate) fn new(
+        store: Store,
+        clouds: Arc<dyn Clouds>,
+        users: Arc<Users>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            store,
+            clouds,
+            users,
+            settings,
+        }
     }
 
     pub(crate) fn defaults(&self) -> JobDefaults {
@@ -91,13 +109,25 @@ impl Planner {
     }
 
     /// Fills in what the user left open, and refuses what cannot run.
-    pub(crate) async fn effective(&self, user: &UserRow, mut spec: RunSpec) -> Result<RunSpec, ApiError> {
+    pub(crate) async fn effective(
+        &self,
+        user: &UserRow,
+        mut spec: RunSpec,
+    ) -> Result<RunSpec, ApiError> {
         if let Some(name) = &spec.run_name {
             names::check_resource(name)?;
         }
         match (&spec.repo_id, &spec.repo_data) {
-            (None, Some(_)) => return Err(ApiError::refused("repo_data must not be set if repo_id is not set")),
-            (Some(_), None) => return Err(ApiError::refused("repo_id must not be set if repo_data is not set")),
+            (None, Some(_)) => {
+                return Err(ApiError::refused(
+                    "repo_data must not be set if repo_id is not set",
+                ));
+            }
+            (Some(_), None) => {
+                return Err(ApiError::refused(
+                    "repo_id must not be set if repo_data is not set",
+                ));
+            }
             (None, None) => {
                 spec.repo_id = Some(VIRTUAL_REPO_ID.to_owned());
                 spec.repo_data = Some(RunRepoData::Virtual {});
@@ -105,12 +135,15 @@ impl Planner {
             (Some(_), Some(_)) => {}
         }
         if spec.configuration.base().dstack && self.settings.forbid_dstack_in_runs {
-            return Err(ApiError::refused("This server does not allow runs with `dstack: true`"));
+            return Err(ApiError::refused(
+                "This server does not allow runs with `dstack: true`",
+            ));
         }
         let mut spec = self.with_defaults(spec)?;
         if spec.ssh_key_pub.is_none() {
             let key = self.users.public_key(user.id).await?;
-            let missing = || ApiError::refused("ssh_key_pub must be set if the user has no ssh_public_key");
+            let missing =
+                || ApiError::refused("ssh_key_pub must be set if the user has no ssh_public_key");
             spec.ssh_key_pub = Some(key.ok_or_else(missing)?);
         }
         Ok(spec)
@@ -123,7 +156,9 @@ impl Planner {
             probe_timeout_seconds: self.settings.max_probe_timeout,
             ..PlanLimits::default()
         };
-        Ok(plan::effective_run(spec, &limits).map_err(|error| unplanned(&error))?.spec)
+        Ok(plan::effective_run(spec, &limits)
+            .map_err(|error| unplanned(&error))?
+            .spec)
     }
 
     /// The jobs a run would have: all nodes of a task, one replica for each group of a service.
@@ -187,17 +222,29 @@ impl Planner {
             return Ok(preview::offers(&ask, answers, OFFERS_ANYWHERE));
         }
         let id = project.id;
-        let fleets = self.store.read(move |tx| views::fleet_facts(tx, id)).await?;
+        let fleets = self
+            .store
+            .read(move |tx| views::fleet_facts(tx, id))
+            .await?;
         let asks = preview::asks(spec, job, &fleets, &backends, &project.name);
         let found = join_all(asks.iter().map(|ask| async move {
-            let answers = if options.unallocated { Vec::new() } else { self.answers(id, ask, options).await };
+            let answers = if options.unallocated {
+                Vec::new()
+            } else {
+                self.answers(id, ask, options).await
+            };
             (ask.enough, preview::offers(ask, answers, OFFERS_PER_FLEET))
         }))
         .await;
         Ok(preview::best(found))
     }
 
-    async fn answers(&self, project: ProjectId, ask: &Ask, options: OfferOptions) -> Vec<Vec<Offer>> {
+    async fn answers(
+        &self,
+        project: ProjectId,
+        ask: &Ask,
+        options: OfferOptions,
+    ) -> Vec<Vec<Offer>> {
         if ask.backends.is_empty() {
             return Vec::new();
         }
@@ -209,7 +256,12 @@ impl Planner {
             full_offers: options.full_offers,
             unallocated_resources: options.unallocated,
         };
-        self.clouds.offers(query).await.into_iter().filter_map(|answer| answer.offers.ok()).collect()
+        self.clouds
+            .offers(query)
+            .await
+            .into_iter()
+            .filter_map(|answer| answer.offers.ok())
+            .collect()
     }
 
     /// What the backends offer for a fleet's own needs.
@@ -219,14 +271,27 @@ impl Planner {
     }
 
     /// What the project's backends can do.
-    pub(crate) async fn backends(&self, project: ProjectId) -> Vec<dstack_engine::view::BackendAbilities> {
+    pub(crate) async fn backends(
+        &self,
+        project: ProjectId,
+    ) -> Vec<dstack_engine::view::BackendAbilities> {
         self.clouds.backends(project).await
     }
 
     /// Where a service without a gateway is reached, and what it may not ask for then.
-    pub(crate) fn service(&self, project: &str, run: &str, spec: &RunSpec) -> Result<Option<ServiceSpec>, ApiError> {
-        let RunConfiguration::Service(service) = &spec.configuration else { return Ok(None) };
-        let wants = service.gateway.as_ref().map(|choice| serde_json::to_value(choice).unwrap_or_default());
+    pub(crate) fn service(
+        &self,
+        project: &str,
+        run: &str,
+        spec: &RunSpec,
+    ) -> Result<Option<ServiceSpec>, ApiError> {
+        let RunConfiguration::Service(service) = &spec.configuration else {
+            return Ok(None);
+        };
+        let wants = service
+            .gateway
+            .as_ref()
+            .map(|choice| serde_json::to_value(choice).unwrap_or_default());
         match wants {
             None | Some(serde_json::Value::Null | serde_json::Value::Bool(false)) => {}
             Some(serde_json::Value::Bool(true)) => {
@@ -235,17 +300,31 @@ impl Planner {
             Some(_) => return Err(ApiError::not_exists("Gateway does not exist")),
         }
         if self.settings.forbid_services_without_gateway {
-            return Err(ApiError::not_exists("This server does not allow services without a gateway"));
+            return Err(ApiError::not_exists(
+                "This server does not allow services without a gateway",
+            ));
         }
-        let https = service.https.as_ref().map(|https| serde_json::to_value(https).unwrap_or_default());
-        if matches!(https, Some(serde_json::Value::Bool(false) | serde_json::Value::Object(_))) {
-            return Err(ApiError::refused("`https` can only be set to `true` or `auto` without a gateway"));
+        let https = service
+            .https
+            .as_ref()
+            .map(|https| serde_json::to_value(https).unwrap_or_default());
+        if matches!(
+            https,
+            Some(serde_json::Value::Bool(false) | serde_json::Value::Object(_))
+        ) {
+            return Err(ApiError::refused(
+                "`https` can only be set to `true` or `auto` without a gateway",
+            ));
         }
         if service.scaling.is_some() {
-            return Err(ApiError::refused("Auto-scaling is not supported when running services without a gateway"));
+            return Err(ApiError::refused(
+                "Auto-scaling is not supported when running services without a gateway",
+            ));
         }
         if !service.rate_limits.is_empty() {
-            return Err(ApiError::refused("Rate limits are not supported when running services without a gateway"));
+            return Err(ApiError::refused(
+                "Rate limits are not supported when running services without a gateway",
+            ));
         }
         Ok(Some(service_spec(project, run, service)))
     }
@@ -256,28 +335,56 @@ fn service_spec(project: &str, run: &str, service: &ServiceConfiguration) -> Ser
     let mut options = serde_json::Map::new();
     let model = service.model.as_ref().map(|model| {
         let mut shown = serde_json::to_value(model).unwrap_or_default();
-        let text = |key: &str| shown.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        let text = |key: &str| {
+            shown
+                .get(key)
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let base_url = if text("format") == "openai" {
             format!("/proxy/services/{project}/{run}{}", text("prefix"))
         } else {
             format!("/proxy/models/{project}/")
         };
-        let spec = ServiceModelSpec { name: model.name().to_owned(), base_url, kind: text("type") };
-        options.insert("openai".to_owned(), serde_json::json!({"model": shown.take()}));
+        let spec = ServiceModelSpec {
+            name: model.name().to_owned(),
+            base_url,
+            kind: text("type"),
+        };
+        options.insert(
+            "openai".to_owned(),
+            serde_json::json!({"model": shown.take()}),
+        );
         spec
     });
-    ServiceSpec { url, model, options }
+    ServiceSpec {
+        url,
+        model,
+        options,
+    }
 }
 
 fn job_plan(job_spec: JobSpec, mut offers: Vec<Offer>, options: OfferOptions) -> JobPlan {
     if options.reverse {
         offers.sort_by(|a, b| {
-            let by_use = b.availability.is_available().cmp(&a.availability.is_available());
+            let by_use = b
+                .availability
+                .is_available()
+                .cmp(&a.availability.is_available());
             by_use.then(b.price.total_cmp(&a.price))
         });
     }
     let total_offers = u64::try_from(offers.len()).unwrap_or(u64::MAX);
-    let max_price = offers.iter().map(|offer| offer.price).max_by(f64::total_cmp);
+    let max_price = offers
+        .iter()
+        .map(|offer| offer.price)
+        .max_by(f64::total_cmp);
     offers.truncate(usize::try_from(options.max_offers.unwrap_or(50)).unwrap_or(usize::MAX));
-    JobPlan { job_spec, offers, total_offers, max_price }
+    JobPlan {
+        job_spec,
+        offers,
+        total_offers,
+        max_price,
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dstack_api::backends::BackendInfo;
 use dstack_api::projects::{
-    CreateProjectRequest, ListProjectsRequest, Member, MemberPermissions, MemberSetting, Project, ProjectRole,
-    ProjectsInfoList, UpdateProjectRequest,
+    CreateProjectRequest, ListProjectsRequest, Member, MemberPermissions, MemberSetting, Project,
+    ProjectRole, ProjectsInfoList, UpdateProjectRequest,
 };
 use dstack_api::users::GlobalRole;
 use dstack_engine::ids::{ProjectId, UserId};
@@ -25,7 +25,10 @@ use crate::compat::{Client, view};
 use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
 
-const PROJECT_NAME: NameRule = NameRule { kind: "Project name", max: 50 };
+const PROJECT_NAME: NameRule = NameRule {
+    kind: "Project name",
+    max: 50,
+};
 
 /// The projects of the server.
 pub(crate) struct Projects {
@@ -52,7 +55,13 @@ impl Projects {
         quota: u32,
         users: Arc<Users>,
     ) -> Self {
-        Self { store, keyring, permissions, quota, users }
+        Self {
+            store,
+            keyring,
+            permissions,
+            quota,
+            users,
+        }
     }
 
     fn member(&self, user: &UserRow, role: ProjectRole) -> Member {
@@ -80,7 +89,11 @@ impl Projects {
             owner: self.users.view(&whole.owner),
             created_at: Some(whole.row.created_at),
             backends: whole.backends.iter().filter(shown).map(info).collect(),
-            members: whole.members.iter().map(|(user, role)| self.member(user, *role)).collect(),
+            members: whole
+                .members
+                .iter()
+                .map(|(user, role)| self.member(user, *role))
+                .collect(),
             is_public: whole.row.is_public,
             templates_repo: whole.row.templates_repo.clone(),
         }
@@ -96,14 +109,33 @@ impl Projects {
         names::check_pattern(request.name_pattern.as_deref())?;
         let me = (!caller.is_admin()).then_some(caller.0.id);
         let count = request.return_total_count;
-        let (projects, total) = self.store.read_as(move |tx| visible(tx, me, &request)).await?;
-        let client = Client { ours: true, version: None };
-        let projects: Vec<Project> = projects.iter().map(|whole| self.view(whole, &client)).collect();
-        Ok(if count { Listed::Counted(ProjectsInfoList { total_count: total, projects }) } else { Listed::Bare(projects) })
+        let (projects, total) = self
+            .store
+            .read_as(move |tx| visible(tx, me, &request))
+            .await?;
+        let client = Client {
+            ours: true,
+            version: None,
+        };
+        let projects: Vec<Project> = projects
+            .iter()
+            .map(|whole| self.view(whole, &client))
+            .collect();
+        Ok(if count {
+            Listed::Counted(ProjectsInfoList {
+                total_count: total,
+                projects,
+            })
+        } else {
+            Listed::Bare(projects)
+        })
     }
 
     /// Member projects without fleets, oldest first.
-    pub(crate) async fn without_fleets(&self, caller: &Authenticated) -> Result<Vec<Project>, ApiError> {
+    pub(crate) async fn without_fleets(
+        &self,
+        caller: &Authenticated,
+    ) -> Result<Vec<Project>, ApiError> {
         let me = caller.0.id;
         let found = self
             .store
@@ -114,15 +146,26 @@ impl Projects {
                         && let Some(row) = projects::get(tx, id)?
                         && let Some(owner) = users::get(tx, row.owner_id)?
                     {
-                        found.push(Whole { row, owner, backends: Vec::new(), members: Vec::new() });
+                        found.push(Whole {
+                            row,
+                            owner,
+                            backends: Vec::new(),
+                            members: Vec::new(),
+                        });
                     }
                 }
                 found.sort_by_key(|whole| (whole.row.created_at, whole.row.id));
                 Ok(found)
             })
             .await?;
-        let client = Client { ours: true, version: None };
-        Ok(found.iter().map(|whole| self.view(whole, &client)).collect())
+        let client = Client {
+            ours: true,
+            version: None,
+        };
+        Ok(found
+            .iter()
+            .map(|whole| self.view(whole, &client))
+            .collect())
     }
 
     /// A project with backends and members.
@@ -162,9 +205,14 @@ impl Projects {
         Ok(self.view(&whole, client))
     }
 
-    fn new_row(&self, request: &CreateProjectRequest, owner_id: UserId) -> Result<ProjectRow, ApiError> {
+    fn new_row(
+        &self,
+        request: &CreateProjectRequest,
+        owner_id: UserId,
+    ) -> Result<ProjectRow, ApiError> {
         let internal = |error: &dyn std::fmt::Display| ApiError::Internal(error.to_string());
-        let pair = KeyPair::generate(&format!("dstack-{}", request.project_name)).map_err(|e| internal(&e))?;
+        let pair = KeyPair::generate(&format!("dstack-{}", request.project_name))
+            .map_err(|e| internal(&e))?;
         Ok(ProjectRow {
             id: ProjectId(Uuid::new_v4()),
             name: request.project_name.clone(),
@@ -173,7 +221,10 @@ impl Projects {
             is_public: request.is_public,
             templates_repo: request.templates_repo.clone(),
             ssh_public_key: pair.public,
-            ssh_private_key: self.keyring.seal(pair.private.expose()).map_err(|e| internal(&e))?,
+            ssh_private_key: self
+                .keyring
+                .seal(pair.private.expose())
+                .map_err(|e| internal(&e))?,
             original_name: None,
             deleted: false,
         })
@@ -181,7 +232,11 @@ impl Projects {
 
     /// The project of this name, made for `owner` if there is none.
     pub(crate) async fn ensure(&self, name: &str, owner: UserId) -> Result<ProjectRow, ApiError> {
-        let request = CreateProjectRequest { project_name: name.to_owned(), is_public: false, templates_repo: None };
+        let request = CreateProjectRequest {
+            project_name: name.to_owned(),
+            is_public: false,
+            templates_repo: None,
+        };
         PROJECT_NAME.check(name)?;
         let fresh = self.new_row(&request, owner)?;
         let row = self
@@ -198,7 +253,11 @@ impl Projects {
     }
 
     /// Deletes projects in which nothing runs any more; if one cannot be deleted, none is.
-    pub(crate) async fn delete(&self, caller: &Authenticated, wanted: Vec<String>) -> Result<(), ApiError> {
+    pub(crate) async fn delete(
+        &self,
+        caller: &Authenticated,
+        wanted: Vec<String>,
+    ) -> Result<(), ApiError> {
         let (me, is_admin) = (caller.0.id, caller.is_admin());
         self.store
             .write_as(move |tx| {
@@ -214,7 +273,9 @@ impl Projects {
                             return Err(ApiError::access_denied());
                         }
                     }
-                    rows.push(row.ok_or_else(|| ApiError::refused("Failed to delete non-existent projects"))?);
+                    rows.push(row.ok_or_else(|| {
+                        ApiError::refused("Failed to delete non-existent projects")
+                    })?);
                 }
                 for row in rows {
                     let active = runs::active_names(tx, row.id, 20)?;
@@ -225,7 +286,13 @@ impl Projects {
                     if !active.is_empty() {
                         return Err(in_use("fleets", &active));
                     }
-                    events::record(tx, now(), Some(me), "Project deleted", vec![events::project(&row)])?;
+                    events::record(
+                        tx,
+                        now(),
+                        Some(me),
+                        "Project deleted",
+                        vec![events::project(&row)],
+                    )?;
                     projects::delete(tx, row.id, &names::deleted(now(), row.id.0))?;
                 }
                 Ok(())
@@ -250,15 +317,27 @@ impl Projects {
                     (false, None) => None,
                 };
                 let mut changed = Vec::new();
-                if request.is_public.is_some_and(|public| public != row.is_public) {
+                if request
+                    .is_public
+                    .is_some_and(|public| public != row.is_public)
+                {
                     changed.push("is_public");
                 }
-                if templates.as_ref().is_some_and(|repo| *repo != row.templates_repo) {
+                if templates
+                    .as_ref()
+                    .is_some_and(|repo| *repo != row.templates_repo)
+                {
                     changed.push("templates_repo");
                 }
-                projects::update(tx, row.id, request.is_public, templates.as_ref().map(Option::as_deref))?;
+                projects::update(
+                    tx,
+                    row.id,
+                    request.is_public,
+                    templates.as_ref().map(Option::as_deref),
+                )?;
                 if !changed.is_empty() {
-                    let message = format!("Project updated. Updated fields: {}", changed.join(", "));
+                    let message =
+                        format!("Project updated. Updated fields: {}", changed.join(", "));
                     events::record(tx, now(), Some(actor), message, vec![events::project(&row)])?;
                 }
                 whole(tx, row.id)
@@ -275,7 +354,10 @@ impl Projects {
         client: &Client,
     ) -> Result<Project, ApiError> {
         let mut seen = HashSet::new();
-        if !members.iter().all(|member| seen.insert(member.username.clone())) {
+        if !members
+            .iter()
+            .all(|member| seen.insert(member.username.clone()))
+        {
             return Err(ApiError::refused("Cannot add same user multiple times"));
         }
         let (id, may_change_admins) = (access.project.id, access.is_project_admin());
@@ -289,10 +371,15 @@ impl Projects {
                         wanted.push((user.id, member.project_role));
                     }
                 }
-                let after: HashSet<UserId> =
-                    wanted.iter().filter(|(_, role)| *role == ProjectRole::Admin).map(|(id, _)| *id).collect();
+                let after: HashSet<UserId> = wanted
+                    .iter()
+                    .filter(|(_, role)| *role == ProjectRole::Admin)
+                    .map(|(id, _)| *id)
+                    .collect();
                 if before != after && !may_change_admins {
-                    return Err(ApiError::Denied("Access denied: changing project admins".to_owned()));
+                    return Err(ApiError::Denied(
+                        "Access denied: changing project admins".to_owned(),
+                    ));
                 }
                 projects::clear_members(tx, id)?;
                 for (user, role) in wanted {
@@ -311,14 +398,26 @@ impl Projects {
         members: Vec<MemberSetting>,
         client: &Client,
     ) -> Result<Project, ApiError> {
-        let own = [Some(access.user.name.as_str()), access.user.email.as_deref()];
-        let only_self = members.iter().all(|member| own.contains(&Some(member.username.as_str())));
+        let own = [
+            Some(access.user.name.as_str()),
+            access.user.email.as_deref(),
+        ];
+        let only_self = members
+            .iter()
+            .all(|member| own.contains(&Some(member.username.as_str())));
         if !access.is_manager() {
             if !access.project.is_public || !only_self {
-                return Err(ApiError::Denied("Access denied: insufficient permissions to add members".to_owned()));
+                return Err(ApiError::Denied(
+                    "Access denied: insufficient permissions to add members".to_owned(),
+                ));
             }
-            if members.iter().any(|member| member.project_role != ProjectRole::User) {
-                return Err(ApiError::Denied("Access denied: can only join public projects as user role".to_owned()));
+            if members
+                .iter()
+                .any(|member| member.project_role != ProjectRole::User)
+            {
+                return Err(ApiError::Denied(
+                    "Access denied: can only join public projects as user role".to_owned(),
+                ));
             }
         }
         let (id, may_change_admins) = (access.project.id, access.is_project_admin());
@@ -327,8 +426,9 @@ impl Projects {
             .write_as(move |tx| {
                 for member in members {
                     let user = find(tx, &member.username)?;
-                    let user =
-                        user.ok_or_else(|| ApiError::refused(format!("User not found: {}", member.username)))?;
+                    let user = user.ok_or_else(|| {
+                        ApiError::refused(format!("User not found: {}", member.username))
+                    })?;
                     let touches_admins = member.project_role == ProjectRole::Admin
                         || projects::role(tx, id, user.id)? == Some(ProjectRole::Admin);
                     if touches_admins && !may_change_admins {
@@ -351,8 +451,13 @@ impl Projects {
         usernames: Vec<String>,
         client: &Client,
     ) -> Result<Project, ApiError> {
-        let own = [Some(access.user.name.as_str()), access.user.email.as_deref()];
-        let leaves = usernames.iter().all(|name| own.contains(&Some(name.as_str())));
+        let own = [
+            Some(access.user.name.as_str()),
+            access.user.email.as_deref(),
+        ];
+        let leaves = usernames
+            .iter()
+            .all(|name| own.contains(&Some(name.as_str())));
         if !access.is_manager() && !leaves {
             return Err(ApiError::access_denied());
         }
@@ -362,18 +467,24 @@ impl Projects {
             .write_as(move |tx| {
                 let mut rest = admins(tx, id)?;
                 for name in usernames {
-                    let user = find(tx, &name)?.ok_or_else(|| ApiError::refused(format!("User not found: {name}")))?;
+                    let user = find(tx, &name)?
+                        .ok_or_else(|| ApiError::refused(format!("User not found: {name}")))?;
                     let was_admin = rest.remove(&user.id);
                     if was_admin && rest.is_empty() {
-                        let text =
-                            if leaves { "Cannot leave project: you are the last admin" } else { "Cannot remove all project admins" };
+                        let text = if leaves {
+                            "Cannot leave project: you are the last admin"
+                        } else {
+                            "Cannot remove all project admins"
+                        };
                         return Err(ApiError::refused(text));
                     }
                     if was_admin && !may_change_admins {
                         return Err(ApiError::access_denied());
                     }
                     if !projects::remove_member(tx, id, user.id)? {
-                        return Err(ApiError::refused(format!("User is not a member of this project: {name}")));
+                        return Err(ApiError::refused(format!(
+                            "User is not a member of this project: {name}"
+                        )));
                     }
                 }
                 whole(tx, id)
@@ -385,30 +496,53 @@ impl Projects {
 
 fn in_use(what: &str, names: &[String]) -> ApiError {
     let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
-    ApiError::refused(format!("Failed to delete project with active {what}: [{}]", names.join(", ")))
+    ApiError::refused(format!(
+        "Failed to delete project with active {what}: [{}]",
+        names.join(", ")
+    ))
 }
 
 fn insert(tx: &mut dyn Tx, row: &ProjectRow, actor: Option<UserId>) -> Result<(), DbError> {
     projects::insert(tx, row)?;
     projects::set_member(tx, row.id, row.owner_id, ProjectRole::Admin)?;
-    events::record(tx, row.created_at, actor, "Project created", vec![events::project(row)])
+    events::record(
+        tx,
+        row.created_at,
+        actor,
+        "Project created",
+        vec![events::project(row)],
+    )
 }
 
 fn admins(tx: &mut dyn Tx, id: ProjectId) -> Result<HashSet<UserId>, DbError> {
     let members = projects::members(tx, id)?;
-    Ok(members.into_iter().filter(|(_, role)| *role == ProjectRole::Admin).map(|(user, _)| user.id).collect())
+    Ok(members
+        .into_iter()
+        .filter(|(_, role)| *role == ProjectRole::Admin)
+        .map(|(user, _)| user.id)
+        .collect())
 }
 
 /// A user by name, else by address.
 fn find(tx: &mut dyn Tx, name: &str) -> Result<Option<UserRow>, DbError> {
     let found = users::by_name(tx, name)?.filter(|user| !user.deleted);
-    if found.is_some() { Ok(found) } else { users::by_email(tx, name) }
+    if found.is_some() {
+        Ok(found)
+    } else {
+        users::by_email(tx, name)
+    }
 }
 
 fn whole(tx: &mut dyn Tx, id: ProjectId) -> Result<Whole, ApiError> {
     let row = projects::get(tx, id)?.ok_or(ApiError::NotFound)?;
-    let owner = users::get(tx, row.owner_id)?.ok_or_else(|| ApiError::Internal("a project without owner".to_owned()))?;
-    Ok(Whole { owner, backends: backends::of_project(tx, id)?, members: projects::members(tx, id)?, row })
+    let owner = users::get(tx, row.owner_id)?
+        .ok_or_else(|| ApiError::Internal("a project without owner".to_owned()))?;
+    Ok(Whole {
+        owner,
+        backends: backends::of_project(tx, id)?,
+        members: projects::members(tx, id)?,
+        row,
+    })
 }
 
 /// A page of what `me` may see (`None`: everything). Backends are never listed, members only those asked for.
@@ -439,16 +573,27 @@ fn visible(
     if me.is_none() && asked.is_some() {
         (filter.member, filter.or_public) = (asked.as_ref().map(|user| user.id), false);
     }
-    let total = if request.return_total_count { Some(projects::count(tx, &filter)?) } else { None };
+    let total = if request.return_total_count {
+        Some(projects::count(tx, &filter)?)
+    } else {
+        None
+    };
     let mut found = Vec::new();
     for row in projects::list(tx, &filter)? {
         let mut members = Vec::new();
         if let Some(user) = &asked {
-            let Some(role) = projects::role(tx, row.id, user.id)? else { continue };
+            let Some(role) = projects::role(tx, row.id, user.id)? else {
+                continue;
+            };
             members.push((user.clone(), role));
         }
         if let Some(owner) = users::get(tx, row.owner_id)? {
-            found.push(Whole { row, owner, backends: Vec::new(), members });
+            found.push(Whole {
+                row,
+                owner,
+                backends: Vec::new(),
+                members,
+            });
         }
     }
     Ok((found, total))

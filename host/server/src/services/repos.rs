@@ -5,10 +5,12 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_LENGTH;
 use dstack_api::error::ErrorCode;
 use dstack_api::files::FileArchive;
-use dstack_api::repos::{RemoteRepoCreds, RepoHead, RepoHeadWithCreds, RepoInfo, SaveRepoCredsRequest};
+use dstack_api::repos::{
+    RemoteRepoCreds, RepoHead, RepoHeadWithCreds, RepoInfo, SaveRepoCredsRequest,
+};
+use dstack_store::Store;
 use dstack_store::archives::{self, ArchiveRow};
 use dstack_store::repos::{self, CodeRow, RepoRow};
-use dstack_store::Store;
 use uuid::Uuid;
 
 use super::keyring::Keyring;
@@ -33,7 +35,10 @@ struct Upload {
 }
 
 pub(crate) fn unknown_repo(id: &str) -> ApiError {
-    ApiError::Refused { code: Some(ErrorCode::RepoDoesNotExist), msg: format!("Repo {id} does not exist") }
+    ApiError::Refused {
+        code: Some(ErrorCode::RepoDoesNotExist),
+        msg: format!("Repo {id} does not exist"),
+    }
 }
 
 fn internal(error: impl std::fmt::Display) -> ApiError {
@@ -42,14 +47,31 @@ fn internal(error: impl std::fmt::Display) -> ApiError {
 
 impl Repos {
     pub(crate) fn new(store: Store, keyring: Keyring, limit: Option<u64>) -> Self {
-        Self { store, keyring, limit }
+        Self {
+            store,
+            keyring,
+            limit,
+        }
     }
 
     /// Adds or changes a repository and the caller's credentials for it.
-    pub(crate) async fn init(&self, access: &Access, request: SaveRepoCredsRequest) -> Result<(), ApiError> {
-        let SaveRepoCredsRequest { repo_id, repo_info, repo_creds } = request;
+    pub(crate) async fn init(
+        &self,
+        access: &Access,
+        request: SaveRepoCredsRequest,
+    ) -> Result<(), ApiError> {
+        let SaveRepoCredsRequest {
+            repo_id,
+            repo_info,
+            repo_creds,
+        } = request;
         let has_creds = matches!(repo_info, RepoInfo::Remote { .. });
-        let row = RepoRow { id: Uuid::new_v4(), project_id: access.project.id, name: repo_id, info: repo_info };
+        let row = RepoRow {
+            id: Uuid::new_v4(),
+            project_id: access.project.id,
+            name: repo_id,
+            info: repo_info,
+        };
         let creds = match repo_creds {
             Some(creds) => {
                 let text = serde_json::to_string(&creds).map_err(internal)?;
@@ -61,7 +83,11 @@ impl Repos {
         self.store
             .write(move |tx| {
                 let id = repos::put(tx, &row)?;
-                if has_creds { repos::set_creds(tx, id, user, creds.as_ref()) } else { Ok(()) }
+                if has_creds {
+                    repos::set_creds(tx, id, user, creds.as_ref())
+                } else {
+                    Ok(())
+                }
             })
             .await?;
         Ok(())
@@ -78,8 +104,14 @@ impl Repos {
         let found = self
             .store
             .read(move |tx| {
-                let Some(row) = repos::get(tx, project, &repo_id)? else { return Ok(None) };
-                let creds = if with_creds { repos::creds(tx, row.id, user)? } else { None };
+                let Some(row) = repos::get(tx, project, &repo_id)? else {
+                    return Ok(None);
+                };
+                let creds = if with_creds {
+                    repos::creds(tx, row.id, user)?
+                } else {
+                    None
+                };
                 Ok(Some((row, creds)))
             })
             .await?;
@@ -91,14 +123,27 @@ impl Repos {
             }
             None => None,
         };
-        Ok(RepoHeadWithCreds { repo_id: row.name, repo_info: row.info, repo_creds })
+        Ok(RepoHeadWithCreds {
+            repo_id: row.name,
+            repo_info: row.info,
+            repo_creds,
+        })
     }
 
     /// The project's repositories.
     pub(crate) async fn list(&self, access: &Access) -> Result<Vec<RepoHead>, ApiError> {
         let project = access.project.id;
-        let rows = self.store.read(move |tx| repos::of_project(tx, project)).await?;
-        Ok(rows.into_iter().map(|row| RepoHead { repo_id: row.name, repo_info: row.info }).collect())
+        let rows = self
+            .store
+            .read(move |tx| repos::of_project(tx, project))
+            .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| RepoHead {
+                repo_id: row.name,
+                repo_info: row.info,
+            })
+            .collect())
     }
 
     /// Removes repositories; unknown ones are ignored.
@@ -125,21 +170,41 @@ impl Repos {
     ) -> Result<(), ApiError> {
         let project = access.project.id;
         let name = repo_id.clone();
-        let repo = self.store.read(move |tx| repos::get(tx, project, &name)).await?;
+        let repo = self
+            .store
+            .read(move |tx| repos::get(tx, project, &name))
+            .await?;
         let repo = repo.ok_or_else(|| unknown_repo(&repo_id))?;
         let upload = self.receive(headers, body, "Repo diff").await?;
         let size = u32::try_from(upload.blob.len()).unwrap_or(u32::MAX);
-        let code = CodeRow { repo_id: repo.id, hash: upload.hash, size, blob: Some(upload.blob) };
-        self.store.write(move |tx| repos::add_code(tx, &code, now())).await?;
+        let code = CodeRow {
+            repo_id: repo.id,
+            hash: upload.hash,
+            size,
+            blob: Some(upload.blob),
+        };
+        self.store
+            .write(move |tx| repos::add_code(tx, &code, now()))
+            .await?;
         Ok(())
     }
 
     /// The caller's archive of this hash.
-    pub(crate) async fn archive(&self, caller: &Authenticated, hash: String) -> Result<FileArchive, ApiError> {
+    pub(crate) async fn archive(
+        &self,
+        caller: &Authenticated,
+        hash: String,
+    ) -> Result<FileArchive, ApiError> {
         let user = caller.0.id;
-        let row = self.store.read(move |tx| archives::by_hash(tx, user, &hash)).await?;
+        let row = self
+            .store
+            .read(move |tx| archives::by_hash(tx, user, &hash))
+            .await?;
         let row = row.ok_or_else(|| ApiError::not_exists("Resource not found"))?;
-        Ok(FileArchive { id: row.id, hash: row.hash })
+        Ok(FileArchive {
+            id: row.id,
+            hash: row.hash,
+        })
     }
 
     /// Stores an archive for the caller. The same hash again is the same archive.
@@ -152,21 +217,38 @@ impl Repos {
         let upload = self.receive(headers, body, "Archive").await?;
         let size = u32::try_from(upload.blob.len()).unwrap_or(u32::MAX);
         let hash = upload.hash.clone();
-        let row =
-            ArchiveRow { id: Uuid::new_v4(), user_id: caller.0.id, hash: upload.hash, size, blob: Some(upload.blob) };
-        let id = self.store.write(move |tx| archives::add(tx, &row, now())).await?;
+        let row = ArchiveRow {
+            id: Uuid::new_v4(),
+            user_id: caller.0.id,
+            hash: upload.hash,
+            size,
+            blob: Some(upload.blob),
+        };
+        let id = self
+            .store
+            .write(move |tx| archives::add(tx, &row, now()))
+            .await?;
         Ok(FileArchive { id, hash })
     }
 
     /// Takes the part `file` in, piece by piece, and stops where the limit is passed.
-    async fn receive(&self, headers: &HeaderMap, mut body: Multipart, what: &str) -> Result<Upload, ApiError> {
-        let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    async fn receive(
+        &self,
+        headers: &HeaderMap,
+        mut body: Multipart,
+        what: &str,
+    ) -> Result<Upload, ApiError> {
+        let announced = headers
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if let (Some(size), Some(limit)) = (announced, self.limit)
             && size > limit
         {
             return Err(too_large(what, size, limit));
         }
-        let broken = |error: axum::extract::multipart::MultipartError| ApiError::invalid(&["file"], error.body_text());
+        let broken = |error: axum::extract::multipart::MultipartError| {
+            ApiError::invalid(&["file"], error.body_text())
+        };
         while let Some(mut field) = body.next_field().await.map_err(broken)? {
             if field.name() != Some("file") {
                 continue;
@@ -220,7 +302,12 @@ mod tests {
 
     #[test]
     fn sizes_for_people() {
-        for (bytes, text) in [(5, "5.0B"), (2_097_152, "2.0MiB"), (1536, "1.5KiB"), (3 << 30, "3.0GiB")] {
+        for (bytes, text) in [
+            (5, "5.0B"),
+            (2_097_152, "2.0MiB"),
+            (1536, "1.5KiB"),
+            (3 << 30, "3.0GiB"),
+        ] {
             assert_eq!(readable(bytes), text);
         }
     }

@@ -1,7 +1,10 @@
 //! Runs as the API shows them, put together from records.
 
 use dstack_api::config::{Ide, RunConfiguration};
-use dstack_api::jobs::{self, Job, JobConnectionInfo, JobSpec, JobStatus, JobSubmission, JobTerminationReason, RetryEvent};
+use dstack_api::jobs::{
+    self, Job, JobConnectionInfo, JobSpec, JobStatus, JobSubmission, JobTerminationReason,
+    RetryEvent,
+};
 use dstack_api::runs::{Run, RunFleet, RunSpec, RunStatus};
 use dstack_store::jobs::JobRecord;
 use dstack_store::runs::RunRecord;
@@ -23,11 +26,17 @@ pub(crate) struct Detail<'a> {
 }
 
 fn parse<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, ApiError> {
-    serde_json::from_str(text).map_err(|error| ApiError::Internal(format!("a stored {what} cannot be read: {error}")))
+    serde_json::from_str(text)
+        .map_err(|error| ApiError::Internal(format!("a stored {what} cannot be read: {error}")))
 }
 
 /// A run with its jobs. `records` are in the order of replica, job and submission.
-pub(crate) fn run(record: &RunRecord, records: &[JobRecord], detail: Detail<'_>, now: Timestamp) -> Result<Run, ApiError> {
+pub(crate) fn run(
+    record: &RunRecord,
+    records: &[JobRecord],
+    detail: Detail<'_>,
+    now: Timestamp,
+) -> Result<Run, ApiError> {
     let spec: RunSpec = parse("run specification", &record.spec)?;
     let mut jobs = Vec::new();
     let mut latest = None;
@@ -45,44 +54,73 @@ pub(crate) fn run(record: &RunRecord, records: &[JobRecord], detail: Detail<'_>,
             continue;
         }
         let shown = tries.len().saturating_sub(detail.submissions);
-        let submissions: Vec<JobSubmission> =
-            tries.iter().skip(shown).map(|record| submission(record, &job_spec)).collect::<Result<_, _>>()?;
+        let submissions: Vec<JobSubmission> = tries
+            .iter()
+            .skip(shown)
+            .map(|record| submission(record, &job_spec))
+            .collect::<Result<_, _>>()?;
         let info = match detail.connections {
-            Some(proxy) if last.status == JobStatus::Running => Some(connection(&spec, &job_spec, last, proxy)?),
+            Some(proxy) if last.status == JobStatus::Running => {
+                Some(connection(&spec, &job_spec, last, proxy)?)
+            }
             _ => None,
         };
-        jobs.push(Job { job_spec, job_submissions: submissions, job_connection_info: info });
+        jobs.push(Job {
+            job_spec,
+            job_submissions: submissions,
+            job_connection_info: info,
+        });
     }
     let finished = record.status.is_finished();
     Ok(Run {
         id: record.id.0,
         project_name: record.project_name.clone(),
         user: record.user_name.clone(),
-        fleet: record.fleet_id.zip(record.fleet_name.clone()).map(|(id, name)| RunFleet { id: id.0, name }),
+        fleet: record
+            .fleet_id
+            .zip(record.fleet_name.clone())
+            .map(|(id, name)| RunFleet { id: id.0, name }),
         submitted_at: record.submitted_at,
         last_processed_at: record.last_processed_at,
         status: record.status,
         status_message: status_message(record.status, records, &spec),
-        termination_reason: record.termination_reason.map(|reason| reason.as_str().to_owned()),
+        termination_reason: record
+            .termination_reason
+            .map(|reason| reason.as_str().to_owned()),
         run_spec: spec,
         jobs,
         latest_job_submission: latest,
         cost: cost(records, now),
-        service: record.service.as_deref().map(|text| parse("service", text)).transpose()?,
-        deployment_num: u32::try_from(record.deployment_num).unwrap_or(u32::MAX),
-        error: record.termination_reason.and_then(|reason| reason.error()).map(str::to_owned),
+        service: record
+            .service
+            .as_deref()
+            .map(|text| parse("service", text))
+            .transpose()?,
+        deployment_num: record.deployment_num,
+        error: record
+            .termination_reason
+            .and_then(|reason| reason.error())
+            .map(str::to_owned),
         deleted: Some(record.deleted),
         next_triggered_at: record.next_triggered_at.filter(|_| !finished),
     })
 }
 
 fn submission(record: &JobRecord, spec: &JobSpec) -> Result<JobSubmission, ApiError> {
-    let machine = record.provisioning_data.as_deref().map(|text| parse("machine", text)).transpose()?;
-    let runtime = record.runtime_data.as_deref().map(|text| parse("runtime data", text)).transpose()?;
+    let machine = record
+        .provisioning_data
+        .as_deref()
+        .map(|text| parse("machine", text))
+        .transpose()?;
+    let runtime = record
+        .runtime_data
+        .as_deref()
+        .map(|text| parse("runtime data", text))
+        .transpose()?;
     Ok(JobSubmission {
         id: record.id.0,
         submission_num: record.submission_num,
-        deployment_num: u32::try_from(record.deployment_num).unwrap_or(u32::MAX),
+        deployment_num: record.deployment_num,
         submitted_at: record.submitted_at,
         last_processed_at: record.last_processed_at,
         finished_at: record.finished_at,
@@ -94,20 +132,31 @@ fn submission(record: &JobRecord, spec: &JobSpec) -> Result<JobSubmission, ApiEr
             record.termination_reason_message.as_deref(),
             record.exit_status,
         ),
-        termination_reason: record.termination_reason.map(|reason| reason.as_str().to_owned()),
+        termination_reason: record
+            .termination_reason
+            .map(|reason| reason.as_str().to_owned()),
         termination_reason_message: record.termination_reason_message.clone(),
         exit_status: record.exit_status,
         job_provisioning_data: machine,
         job_runtime_data: runtime,
-        error: record.termination_reason.and_then(JobTerminationReason::error).map(str::to_owned),
-        probes: spec.probes.iter().map(|_| jobs::Probe { success_streak: 0 }).collect(),
+        error: record
+            .termination_reason
+            .and_then(JobTerminationReason::error)
+            .map(str::to_owned),
+        probes: spec
+            .probes
+            .iter()
+            .map(|_| jobs::Probe { success_streak: 0 })
+            .collect(),
         image_pull_progress: None,
     })
 }
 
 /// The newest try of each job.
 fn newest(records: &[JobRecord]) -> impl Iterator<Item = &JobRecord> {
-    records.chunk_by(|a, b| (a.replica_num, a.job_num) == (b.replica_num, b.job_num)).filter_map(<[JobRecord]>::last)
+    records
+        .chunk_by(|a, b| (a.replica_num, a.job_num) == (b.replica_num, b.job_num))
+        .filter_map(<[JobRecord]>::last)
 }
 
 /// `pulling` while every job pulls, `retrying` while a job without capacity is tried again, else the status.
@@ -120,10 +169,14 @@ fn status_message(status: RunStatus, records: &[JobRecord], spec: &RunSpec) -> S
         let retry = dstack_engine::spec::run_profile(spec).effective_retry();
         retry.is_some_and(|retry| retry.on_events.contains(&RetryEvent::NoCapacity))
     };
-    let had_none = records
-        .iter()
-        .any(|job| job.termination_reason == Some(JobTerminationReason::FailedToStartDueToNoCapacity));
-    if waits && had_none && retries_capacity() { "retrying".to_owned() } else { status.to_string() }
+    let had_none = records.iter().any(|job| {
+        job.termination_reason == Some(JobTerminationReason::FailedToStartDueToNoCapacity)
+    });
+    if waits && had_none && retries_capacity() {
+        "retrying".to_owned()
+    } else {
+        status.to_string()
+    }
 }
 
 /// Dollars for all tries so far, to 4 decimals.
@@ -132,7 +185,12 @@ fn cost(records: &[JobRecord], now: Timestamp) -> f64 {
         .iter()
         .filter_map(|job| {
             let price = job.price_usd_per_hour?;
-            let seconds = job.finished_at.unwrap_or(now).duration_since(job.submitted_at).as_secs_f64().max(0.0);
+            let seconds = job
+                .finished_at
+                .unwrap_or(now)
+                .duration_since(job.submitted_at)
+                .as_secs_f64()
+                .max(0.0);
             Some(price * seconds / 3600.0)
         })
         .sum();
@@ -146,9 +204,16 @@ fn connection(
     proxy: Option<&SshProxy>,
 ) -> Result<JobConnectionInfo, ApiError> {
     let name = run.run_name.clone().unwrap_or_default();
-    let host = if job.replica_num == 0 && job.job_num == 0 { name } else { job.job_name.clone() };
-    let runtime: Option<jobs::JobRuntimeData> =
-        record.runtime_data.as_deref().map(|text| parse("runtime data", text)).transpose()?;
+    let host = if job.replica_num == 0 && job.job_num == 0 {
+        name
+    } else {
+        job.job_name.clone()
+    };
+    let runtime: Option<jobs::JobRuntimeData> = record
+        .runtime_data
+        .as_deref()
+        .map(|text| parse("runtime data", text))
+        .transpose()?;
     let folder = runtime.and_then(|runtime| runtime.working_dir);
     let mut info = JobConnectionInfo::default();
     if let RunConfiguration::DevEnvironment(dev) = &run.configuration
@@ -157,7 +222,10 @@ fn connection(
         info.ide_name = Some(ide_name(ide).to_owned());
         info.attached_ide_url = folder.as_deref().map(|folder| ide_url(ide, &host, folder));
         info.proxied_ide_url = proxy.zip(folder.as_deref()).map(|(proxy, folder)| {
-            let port = proxy.port.map(|port| format!(":{port}")).unwrap_or_default();
+            let port = proxy
+                .port
+                .map(|port| format!(":{port}"))
+                .unwrap_or_default();
             ide_url(ide, &format!("{}@{}{port}", record.id, proxy.host), folder)
         });
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use dstack_api::plan::update_in_place;
 use dstack_api::repos::{RepoInfo, RunRepoData};
 use dstack_api::runs::{
-    ApplyAction, ApplyRunPlanRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest, Run, RunPlan, RunSpec,
-    RunStatus,
+    ApplyAction, ApplyRunPlanRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest, Run,
+    RunPlan, RunSpec, RunStatus,
 };
 use dstack_engine::admit::{self, JobDefaults, NewRun};
 use dstack_engine::changes::{Actor, Changes, Hint, Pipeline, RunPatch};
@@ -30,7 +30,8 @@ use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
 use crate::settings::SshProxy;
 
-const CHANGED: &str = "Failed to apply plan. Resource has been changed. Try again or use force apply.";
+const CHANGED: &str =
+    "Failed to apply plan. Resource has been changed. Try again or use force apply.";
 const SUBMISSIONS: u32 = 10;
 
 /// The runs of all projects.
@@ -54,25 +55,48 @@ struct Order {
 }
 
 impl Runs {
-    pub(crate) fn new(store: Store, planner: Arc<Planner>, hints: HintSink, sshproxy: Option<SshProxy>) -> Self {
-        Self { store, planner, hints, sshproxy }
+    pub(crate) fn new(
+        store: Store,
+        planner: Arc<Planner>,
+        hints: HintSink,
+        sshproxy: Option<SshProxy>,
+    ) -> Self {
+        Self {
+            store,
+            planner,
+            hints,
+            sshproxy,
+        }
     }
 
     /// One page of the runs that the caller may see.
-    pub(crate) async fn list(&self, caller: &Authenticated, request: ListRunsRequest) -> Result<Vec<Run>, ApiError> {
+    pub(crate) async fn list(
+        &self,
+        caller: &Authenticated,
+        request: ListRunsRequest,
+    ) -> Result<Vec<Run>, ApiError> {
         names::check_limit(request.limit, 100)?;
         let submissions = request.job_submissions_limit.unwrap_or(SUBMISSIONS);
         if submissions > SUBMISSIONS {
-            return Err(ApiError::invalid(&["job_submissions_limit"], "Input should be less than or equal to 10"));
+            return Err(ApiError::invalid(
+                &["job_submissions_limit"],
+                "Input should be less than or equal to 10",
+            ));
         }
         let (me, is_admin, with_jobs) = (caller.0.id, caller.is_admin(), request.include_jobs);
         let found = self
             .store
             .read_as(move |tx| {
-                let Some(filter) = filter(tx, me, is_admin, request)? else { return Ok(Vec::new()) };
+                let Some(filter) = filter(tx, me, is_admin, request)? else {
+                    return Ok(Vec::new());
+                };
                 let records = runs::list(tx, &filter)?;
                 let ids: Vec<RunId> = records.iter().map(|record| record.id).collect();
-                let mut jobs = if ids.is_empty() { Default::default() } else { jobs::records(tx, &ids, submissions)? };
+                let mut jobs = if ids.is_empty() {
+                    Default::default()
+                } else {
+                    jobs::records(tx, &ids, submissions)?
+                };
                 Ok::<_, ApiError>(
                     records
                         .into_iter()
@@ -85,13 +109,24 @@ impl Runs {
             })
             .await?;
         let submissions = usize::try_from(submissions).unwrap_or(usize::MAX);
-        let detail = Detail { jobs: with_jobs, submissions, connections: None };
+        let detail = Detail {
+            jobs: with_jobs,
+            submissions,
+            connections: None,
+        };
         let now = now();
-        found.iter().map(|(record, jobs)| run_views::run(record, jobs, detail, now)).collect()
+        found
+            .iter()
+            .map(|(record, jobs)| run_views::run(record, jobs, detail, now))
+            .collect()
     }
 
     /// A run by name (not deleted) or id.
-    pub(crate) async fn get(&self, access: &Access, request: GetRunRequest) -> Result<Run, ApiError> {
+    pub(crate) async fn get(
+        &self,
+        access: &Access,
+        request: GetRunRequest,
+    ) -> Result<Run, ApiError> {
         let project = access.project.id;
         let GetRunRequest { run_name, id } = request;
         if run_name.is_none() && id.is_none() {
@@ -101,7 +136,8 @@ impl Runs {
             .store
             .read(move |tx| {
                 let record = match (id, run_name) {
-                    (Some(id), _) => runs::record_by_id(tx, RunId(id))?.filter(|record| record.project_id == project),
+                    (Some(id), _) => runs::record_by_id(tx, RunId(id))?
+                        .filter(|record| record.project_id == project),
                     (None, Some(name)) => runs::record_by_name(tx, project, &name)?,
                     (None, None) => None,
                 };
@@ -114,13 +150,32 @@ impl Runs {
 
     fn show(&self, record: &RunRecord, jobs: &[jobs::JobRecord]) -> Result<Run, ApiError> {
         let connections = Some(self.sshproxy.as_ref());
-        run_views::run(record, jobs, Detail { jobs: true, submissions: usize::MAX, connections }, now())
+        run_views::run(
+            record,
+            jobs,
+            Detail {
+                jobs: true,
+                submissions: usize::MAX,
+                connections,
+            },
+            now(),
+        )
     }
 
     /// What applying a specification would do.
-    pub(crate) async fn plan(&self, access: &Access, request: GetRunPlanRequest) -> Result<RunPlan, ApiError> {
-        if request.max_offers.is_some_and(|most| !(1..=10_000).contains(&most)) {
-            return Err(ApiError::invalid(&["max_offers"], "Input should be between 1 and 10000"));
+    pub(crate) async fn plan(
+        &self,
+        access: &Access,
+        request: GetRunPlanRequest,
+    ) -> Result<RunPlan, ApiError> {
+        if request
+            .max_offers
+            .is_some_and(|most| !(1..=10_000).contains(&most))
+        {
+            return Err(ApiError::invalid(
+                &["max_offers"],
+                "Input should be between 1 and 10000",
+            ));
         }
         let options = OfferOptions {
             max_offers: request.max_offers,
@@ -129,9 +184,15 @@ impl Runs {
             unallocated: request.unallocated_resources,
             offers_only: request.for_offers_only,
         };
-        let effective = self.planner.effective(&access.user, request.run_spec.clone()).await?;
+        let effective = self
+            .planner
+            .effective(&access.user, request.run_spec.clone())
+            .await?;
         let jobs = self.planner.jobs(&effective)?;
-        let job_plans = self.planner.job_plans(&access.project, &effective, jobs, options).await?;
+        let job_plans = self
+            .planner
+            .job_plans(&access.project, &effective, jobs, options)
+            .await?;
         let current = match &effective.run_name {
             Some(name) => {
                 let (project, name) = (access.project.id, name.clone());
@@ -142,7 +203,9 @@ impl Runs {
                         with_jobs(tx, record)
                     })
                     .await?;
-                found.map(|(record, jobs)| self.show(&record, &jobs)).transpose()?
+                found
+                    .map(|(record, jobs)| self.show(&record, &jobs))
+                    .transpose()?
             }
             None => None,
         };
@@ -156,17 +219,33 @@ impl Runs {
             effective_run_spec: Some(effective),
             job_plans,
             current_resource: current.map(without_connections),
-            action: if updates { ApplyAction::Update } else { ApplyAction::Create },
+            action: if updates {
+                ApplyAction::Update
+            } else {
+                ApplyAction::Create
+            },
         })
     }
 
     /// Makes a run, or changes the active one of that name.
-    pub(crate) async fn apply(&self, access: &Access, request: ApplyRunPlanRequest) -> Result<Run, ApiError> {
-        let effective = self.planner.effective(&access.user, request.plan.run_spec).await?;
+    pub(crate) async fn apply(
+        &self,
+        access: &Access,
+        request: ApplyRunPlanRequest,
+    ) -> Result<Run, ApiError> {
+        let effective = self
+            .planner
+            .effective(&access.user, request.plan.run_spec)
+            .await?;
         let name = effective.run_name.clone().unwrap_or_default();
-        let service = self.planner.service(&access.project.name, &name, &effective)?;
+        let service = self
+            .planner
+            .service(&access.project.name, &name, &effective)?;
         let seen = request.plan.current_resource.map(|run| {
-            let spec = self.planner.with_defaults(run.run_spec.clone()).unwrap_or(run.run_spec);
+            let spec = self
+                .planner
+                .with_defaults(run.run_spec.clone())
+                .unwrap_or(run.run_spec);
             (run.id, spec)
         });
         let order = Order {
@@ -192,14 +271,21 @@ impl Runs {
     }
 
     /// Asks runs to end. Unknown and finished ones are skipped.
-    pub(crate) async fn stop(&self, access: &Access, wanted: Vec<String>, abort: bool) -> Result<(), ApiError> {
+    pub(crate) async fn stop(
+        &self,
+        access: &Access,
+        wanted: Vec<String>,
+        abort: bool,
+    ) -> Result<(), ApiError> {
         let (project, user) = (access.project.id, access.user.id);
         let hints = self
             .store
             .write_as(move |tx| {
                 let mut hints = Vec::new();
                 for name in wanted {
-                    let Some(run) = runs::by_name(tx, project, &name)? else { continue };
+                    let Some(run) = runs::by_name(tx, project, &name)? else {
+                        continue;
+                    };
                     if let Some(changes) = run_step::stop(&run, abort, user) {
                         hints.extend(write(tx, &changes)?);
                     }
@@ -212,7 +298,11 @@ impl Runs {
     }
 
     /// Deletes finished runs; if one is active, none is deleted.
-    pub(crate) async fn delete(&self, access: &Access, wanted: Vec<String>) -> Result<(), ApiError> {
+    pub(crate) async fn delete(
+        &self,
+        access: &Access,
+        wanted: Vec<String>,
+    ) -> Result<(), ApiError> {
         let (project, user) = (access.project.id, access.user.id);
         self.store
             .write_as(move |tx| {
@@ -220,10 +310,16 @@ impl Runs {
                 for name in wanted {
                     rows.extend(runs::by_name(tx, project, &name)?);
                 }
-                let active: Vec<String> =
-                    rows.iter().filter(|run| !run.status.is_finished()).map(|run| format!("'{}'", run.name)).collect();
+                let active: Vec<String> = rows
+                    .iter()
+                    .filter(|run| !run.status.is_finished())
+                    .map(|run| format!("'{}'", run.name))
+                    .collect();
                 if !active.is_empty() {
-                    return Err(ApiError::refused(format!("Cannot delete active runs: [{}]", active.join(", "))));
+                    return Err(ApiError::refused(format!(
+                        "Cannot delete active runs: [{}]",
+                        active.join(", ")
+                    )));
                 }
                 for run in rows {
                     write(tx, &deletion(&run, user))?;
@@ -274,27 +370,39 @@ impl Order {
             spec: Arc::new(self.spec),
             service: self.service.map(Arc::new),
         };
-        let (id, changes) =
-            admit::run(&new, &self.defaults, now(), &mut chance()).map_err(|error| refused(&error))?;
+        let (id, changes) = admit::run(&new, &self.defaults, now(), &mut chance())
+            .map_err(|error| refused(&error))?;
         Ok((id, write(tx, &changes)?))
     }
 
     fn update(self, tx: &mut dyn Tx, active: &RunRow) -> Result<(RunId, Vec<Hint>), ApiError> {
         let changed = update_in_place(&active.spec, &self.spec);
         let (Ok(changed), true) = (changed, active.status != RunStatus::Terminating) else {
-            return Err(ApiError::refused("Cannot override active run. Stop the run first."));
+            return Err(ApiError::refused(
+                "Cannot override active run. Stop the run first.",
+            ));
         };
-        if !self.force && !self.seen.as_ref().is_some_and(|(id, spec)| *id == active.id.0 && *spec == *active.spec) {
+        if !self.force
+            && !self
+                .seen
+                .as_ref()
+                .is_some_and(|(id, spec)| *id == active.id.0 && *spec == *active.spec)
+        {
             return Err(ApiError::refused(CHANGED));
         }
         let number = active.deployment_num + 1;
         let mut changes = Changes::default();
         changes.event(
-            format!("Run updated. Deployment: {number}. Changed fields: {}", list_or_none(&changed)),
+            format!(
+                "Run updated. Deployment: {number}. Changed fields: {}",
+                list_or_none(&changed)
+            ),
             &[active],
         );
         changes.runs.push(RunPatch {
-            priority: Some(i64::from(self.spec.configuration.base().priority.unwrap_or(0))),
+            priority: Some(i64::from(
+                self.spec.configuration.base().priority.unwrap_or(0),
+            )),
             spec: Some(Arc::new(self.spec)),
             deployment_num: Some(number),
             ..RunPatch::of(active.id)
@@ -306,7 +414,9 @@ impl Order {
 
     /// Repositories of other kinds must have been initialised, since that stores how to clone them.
     fn ensure_repo(&self, tx: &mut dyn Tx) -> Result<(), ApiError> {
-        let (Some(id), Some(data)) = (&self.spec.repo_id, &self.spec.repo_data) else { return Ok(()) };
+        let (Some(id), Some(data)) = (&self.spec.repo_id, &self.spec.repo_data) else {
+            return Ok(());
+        };
         if repos::get(tx, self.project.id, id)?.is_some() {
             return Ok(());
         }
@@ -325,17 +435,23 @@ impl Order {
 }
 
 fn list_or_none(fields: &[String]) -> String {
-    if fields.is_empty() { "none".to_owned() } else { fields.join(", ") }
+    if fields.is_empty() {
+        "none".to_owned()
+    } else {
+        fields.join(", ")
+    }
 }
 
 /// A name that no run of the project has.
 fn free_name(tx: &mut dyn Tx, project: ProjectId) -> Result<String, ApiError> {
     let (tx, failed) = (RefCell::new(tx), RefCell::new(None));
     let name = generated::generate(&mut chance(), |name| {
-        runs::by_name(&mut **tx.borrow_mut(), project, name).map(|run| run.is_some()).unwrap_or_else(|error| {
-            *failed.borrow_mut() = Some(error);
-            false
-        })
+        runs::by_name(&mut **tx.borrow_mut(), project, name)
+            .map(|run| run.is_some())
+            .unwrap_or_else(|error| {
+                *failed.borrow_mut() = Some(error);
+                false
+            })
     });
     match failed.into_inner() {
         Some(error) => Err(error.into()),
@@ -345,7 +461,10 @@ fn free_name(tx: &mut dyn Tx, project: ProjectId) -> Result<String, ApiError> {
 
 fn deletion(run: &RunRow, user: UserId) -> Changes {
     let mut changes = Changes::default();
-    changes.runs.push(RunPatch { deleted: Some(true), ..RunPatch::of(run.id) });
+    changes.runs.push(RunPatch {
+        deleted: Some(true),
+        ..RunPatch::of(run.id)
+    });
     changes.event("Run deleted", &[run]);
     by(&mut changes, user);
     changes
@@ -363,15 +482,21 @@ pub(crate) fn write(tx: &mut dyn Tx, changes: &Changes) -> Result<Vec<Hint>, Api
     match refused {
         None => Ok(hints),
         // The row was read in this very transaction, so this cannot be a matter of time.
-        Some(refusal) => Err(ApiError::Internal(format!("changes were refused: {refusal:?}"))),
+        Some(refusal) => Err(ApiError::Internal(format!(
+            "changes were refused: {refusal:?}"
+        ))),
     }
 }
 
 type Found = Option<(RunRecord, Vec<jobs::JobRecord>)>;
 
 fn with_jobs(tx: &mut dyn Tx, record: Option<RunRecord>) -> Result<Found, DbError> {
-    let Some(record) = record else { return Ok(None) };
-    let jobs = jobs::records(tx, &[record.id], u32::MAX)?.remove(&record.id).unwrap_or_default();
+    let Some(record) = record else {
+        return Ok(None);
+    };
+    let jobs = jobs::records(tx, &[record.id], u32::MAX)?
+        .remove(&record.id)
+        .unwrap_or_default();
     Ok(Some((record, jobs)))
 }
 
@@ -384,7 +509,12 @@ fn without_connections(mut run: Run) -> Run {
 }
 
 /// `None` when nothing can match.
-fn filter(tx: &mut dyn Tx, me: UserId, is_admin: bool, request: ListRunsRequest) -> Result<Option<RunsFilter>, ApiError> {
+fn filter(
+    tx: &mut dyn Tx,
+    me: UserId,
+    is_admin: bool,
+    request: ListRunsRequest,
+) -> Result<Option<RunsFilter>, ApiError> {
     let page = Page {
         prev_at: request.prev_submitted_at,
         prev_id: request.prev_run_id,
@@ -393,7 +523,8 @@ fn filter(tx: &mut dyn Tx, me: UserId, is_admin: bool, request: ListRunsRequest)
     };
     let projects = match &request.project_name {
         Some(name) => {
-            let Some(project) = projects::by_name(tx, name)?.filter(|project| !project.deleted) else {
+            let Some(project) = projects::by_name(tx, name)?.filter(|project| !project.deleted)
+            else {
                 return Ok(None);
             };
             if !is_admin && projects::role(tx, project.id, me)?.is_none() {
@@ -413,9 +544,18 @@ fn filter(tx: &mut dyn Tx, me: UserId, is_admin: bool, request: ListRunsRequest)
     let user = match request.username {
         Some(name) => {
             let user = users::by_name(tx, &name)?.filter(|user| !user.deleted);
-            Some(user.ok_or_else(|| ApiError::not_exists("User not found"))?.id)
+            Some(
+                user.ok_or_else(|| ApiError::not_exists("User not found"))?
+                    .id,
+            )
         }
         None => None,
     };
-    Ok(Some(RunsFilter { projects, user, repo: request.repo_id, only_active: request.only_active, page }))
+    Ok(Some(RunsFilter {
+        projects,
+        user,
+        repo: request.repo_id,
+        only_active: request.only_active,
+        page,
+    }))
 }

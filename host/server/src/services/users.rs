@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dstack_api::users::{
-    CreateUserRequest, GlobalRole, ListUsersRequest, User, UserPermissions, UserTokenCreds, UserWithCreds, UsersInfoList,
+    CreateUserRequest, GlobalRole, ListUsersRequest, User, UserPermissions, UserTokenCreds,
+    UserWithCreds, UsersInfoList,
 };
 use dstack_backend_types::Secret;
 use dstack_engine::ids::UserId;
@@ -26,14 +27,20 @@ use crate::extract::Authenticated;
 /// How long a token that was changed by another replica may still work here.
 const CACHE_LIFE: Duration = Duration::from_secs(10);
 const CACHE_SIZE: usize = 10_000;
-const USER_NAME: NameRule = NameRule { kind: "Username", max: 60 };
+const USER_NAME: NameRule = NameRule {
+    kind: "Username",
+    max: 60,
+};
+
+/// Users by the hash of their token, and since when each entry is known.
+type Tokens = HashMap<[u8; 32], (Arc<UserRow>, Instant)>;
 
 /// The users of the server.
 pub(crate) struct Users {
     store: Store,
     keyring: Keyring,
     permissions: Permissions,
-    tokens: Mutex<HashMap<[u8; 32], (Arc<UserRow>, Instant)>>,
+    tokens: Mutex<Tokens>,
 }
 
 /// A list with or without the total.
@@ -46,7 +53,12 @@ pub(crate) enum Listed<T, W> {
 
 impl Users {
     pub(crate) fn new(store: Store, keyring: Keyring, permissions: Permissions) -> Self {
-        Self { store, keyring, permissions, tokens: Mutex::default() }
+        Self {
+            store,
+            keyring,
+            permissions,
+            tokens: Mutex::default(),
+        }
     }
 
     /// The active user with this token.
@@ -59,7 +71,13 @@ impl Users {
             return Ok(Some(user));
         }
         let hash = users::token_hash(token);
-        let Some(user) = self.store.read(move |tx| users::by_token_hash(tx, &hash)).await? else { return Ok(None) };
+        let Some(user) = self
+            .store
+            .read(move |tx| users::by_token_hash(tx, &hash))
+            .await?
+        else {
+            return Ok(None);
+        };
         let stored = self.keyring.open(&user.token).map_err(internal)?;
         if !same(stored.expose().as_bytes(), token.as_bytes()) || !user.active || user.deleted {
             return Ok(None);
@@ -94,15 +112,26 @@ impl Users {
             global_role: row.global_role,
             email: row.email.clone(),
             active: row.active,
-            permissions: UserPermissions { can_create_projects: is_admin || self.permissions.non_admins_create_projects },
+            permissions: UserPermissions {
+                can_create_projects: is_admin || self.permissions.non_admins_create_projects,
+            },
             ssh_public_key: row.ssh_public_key.clone(),
         }
     }
 
     fn with_creds(&self, row: &UserRow) -> Result<UserWithCreds, ApiError> {
         let token = self.keyring.open(&row.token).map_err(internal)?;
-        let private = row.ssh_private_key.as_ref().map(|key| self.keyring.open(key)).transpose().map_err(internal)?;
-        Ok(UserWithCreds { user: self.view(row), creds: UserTokenCreds { token }, ssh_private_key: private })
+        let private = row
+            .ssh_private_key
+            .as_ref()
+            .map(|key| self.keyring.open(key))
+            .transpose()
+            .map_err(internal)?;
+        Ok(UserWithCreds {
+            user: self.view(row),
+            creds: UserTokenCreds { token },
+            ssh_private_key: private,
+        })
     }
 
     /// One page of users; those who are no admins see only themselves.
@@ -127,26 +156,51 @@ impl Users {
         let (rows, total) = self
             .store
             .read(move |tx| {
-                let total = if count { Some(users::count(tx, &filter)?) } else { None };
+                let total = if count {
+                    Some(users::count(tx, &filter)?)
+                } else {
+                    None
+                };
                 Ok((users::list(tx, &filter)?, total))
             })
             .await?;
         let users: Vec<User> = rows.iter().map(|row| self.view(row)).collect();
-        Ok(if count { Listed::Counted(UsersInfoList { total_count: total, users }) } else { Listed::Bare(users) })
+        Ok(if count {
+            Listed::Counted(UsersInfoList {
+                total_count: total,
+                users,
+            })
+        } else {
+            Listed::Bare(users)
+        })
     }
 
     /// The caller with token and key pair, which is made if there is none yet.
     pub(crate) async fn me(&self, caller: &Authenticated) -> Result<UserWithCreds, ApiError> {
         let id = caller.0.id;
-        let row = self.store.read(move |tx| users::get(tx, id)).await?.ok_or_else(ApiError::invalid_token)?;
-        let row = if row.ssh_private_key.is_some() { row } else { self.with_new_key(row).await? };
+        let row = self
+            .store
+            .read(move |tx| users::get(tx, id))
+            .await?
+            .ok_or_else(ApiError::invalid_token)?;
+        let row = if row.ssh_private_key.is_some() {
+            row
+        } else {
+            self.with_new_key(row).await?
+        };
         self.with_creds(&row)
     }
 
     /// The public key of a user, made if there is none yet.
     pub(crate) async fn public_key(&self, id: UserId) -> Result<Option<String>, ApiError> {
-        let Some(row) = self.store.read(move |tx| users::get(tx, id)).await? else { return Ok(None) };
-        let row = if row.ssh_public_key.is_some() { row } else { self.with_new_key(row).await? };
+        let Some(row) = self.store.read(move |tx| users::get(tx, id)).await? else {
+            return Ok(None);
+        };
+        let row = if row.ssh_public_key.is_some() {
+            row
+        } else {
+            self.with_new_key(row).await?
+        };
         Ok(row.ssh_public_key)
     }
 
@@ -166,17 +220,27 @@ impl Users {
     }
 
     /// A user with credentials: oneself, or anybody for global admins.
-    pub(crate) async fn get(&self, caller: &Authenticated, name: String) -> Result<UserWithCreds, ApiError> {
+    pub(crate) async fn get(
+        &self,
+        caller: &Authenticated,
+        name: String,
+    ) -> Result<UserWithCreds, ApiError> {
         if !caller.is_admin() && caller.0.name != name {
             return Err(ApiError::not_exists("Resource not found"));
         }
         let row = self.store.read(move |tx| users::by_name(tx, &name)).await?;
-        let row = row.filter(|row| !row.deleted).ok_or_else(|| ApiError::not_exists("Resource not found"))?;
+        let row = row
+            .filter(|row| !row.deleted)
+            .ok_or_else(|| ApiError::not_exists("Resource not found"))?;
         self.with_creds(&row)
     }
 
     /// Makes a user with a random token.
-    pub(crate) async fn create(&self, caller: &UserRow, request: CreateUserRequest) -> Result<User, ApiError> {
+    pub(crate) async fn create(
+        &self,
+        caller: &UserRow,
+        request: CreateUserRequest,
+    ) -> Result<User, ApiError> {
         USER_NAME.check(&request.username)?;
         let row = self.new_row(&request, None)?;
         let actor = caller.id;
@@ -193,7 +257,11 @@ impl Users {
         Ok(self.view(&row))
     }
 
-    fn new_row(&self, request: &CreateUserRequest, token: Option<Secret<String>>) -> Result<UserRow, ApiError> {
+    fn new_row(
+        &self,
+        request: &CreateUserRequest,
+        token: Option<Secret<String>>,
+    ) -> Result<UserRow, ApiError> {
         let token = token.unwrap_or_else(|| Secret::new(Uuid::new_v4().to_string()));
         let pair = KeyPair::generate(&request.username).map_err(internal)?;
         Ok(UserRow {
@@ -213,9 +281,16 @@ impl Users {
     }
 
     /// The user `admin` with its token; made at the first start. An existing admin keeps its token.
-    pub(crate) async fn ensure_admin(&self, token: Option<Secret<String>>) -> Result<(UserRow, Secret<String>), ApiError> {
-        let request =
-            CreateUserRequest { username: "admin".to_owned(), global_role: GlobalRole::Admin, email: None, active: true };
+    pub(crate) async fn ensure_admin(
+        &self,
+        token: Option<Secret<String>>,
+    ) -> Result<(UserRow, Secret<String>), ApiError> {
+        let request = CreateUserRequest {
+            username: "admin".to_owned(),
+            global_role: GlobalRole::Admin,
+            email: None,
+            active: true,
+        };
         let fresh = self.new_row(&request, token)?;
         let row = self
             .store
@@ -232,13 +307,19 @@ impl Users {
     }
 
     /// Replaces what an administrator may change.
-    pub(crate) async fn update(&self, caller: &UserRow, request: CreateUserRequest) -> Result<User, ApiError> {
+    pub(crate) async fn update(
+        &self,
+        caller: &UserRow,
+        request: CreateUserRequest,
+    ) -> Result<User, ApiError> {
         let actor = caller.id;
         let row = self
             .store
             .write_as(move |tx| {
                 let row = users::by_name(tx, &request.username)?.filter(|row| !row.deleted);
-                let Some(mut row) = row else { return Err(ApiError::not_exists("Resource not found")) };
+                let Some(mut row) = row else {
+                    return Err(ApiError::not_exists("Resource not found"));
+                };
                 let mut changed = Vec::new();
                 if row.global_role != request.global_role {
                     changed.push("global_role");
@@ -249,8 +330,15 @@ impl Users {
                 if row.active != request.active {
                     changed.push("active");
                 }
-                (row.global_role, row.email, row.active) = (request.global_role, request.email, request.active);
-                users::update(tx, row.id, row.global_role, row.email.as_deref(), row.active)?;
+                (row.global_role, row.email, row.active) =
+                    (request.global_role, request.email, request.active);
+                users::update(
+                    tx,
+                    row.id,
+                    row.global_role,
+                    row.email.as_deref(),
+                    row.active,
+                )?;
                 if !changed.is_empty() {
                     let message = format!("User updated. Updated fields: {}", changed.join(", "));
                     events::record(tx, now(), Some(actor), message, vec![events::user(&row)])?;
@@ -263,18 +351,35 @@ impl Users {
     }
 
     /// Gives a user a new token; the old one ends to work.
-    pub(crate) async fn refresh_token(&self, caller: &Authenticated, name: String) -> Result<UserWithCreds, ApiError> {
+    pub(crate) async fn refresh_token(
+        &self,
+        caller: &Authenticated,
+        name: String,
+    ) -> Result<UserWithCreds, ApiError> {
         let token = Uuid::new_v4().to_string();
-        let (sealed, hash) = (self.keyring.seal(&token).map_err(internal)?, users::token_hash(&token));
-        self.refresh(caller, name, "User token refreshed", move |tx, row| users::set_token(tx, row.id, &sealed, &hash)).await
+        let (sealed, hash) = (
+            self.keyring.seal(&token).map_err(internal)?,
+            users::token_hash(&token),
+        );
+        self.refresh(caller, name, "User token refreshed", move |tx, row| {
+            users::set_token(tx, row.id, &sealed, &hash)
+        })
+        .await
     }
 
     /// Gives a user a new key pair.
-    pub(crate) async fn refresh_ssh_key(&self, caller: &Authenticated, name: String) -> Result<UserWithCreds, ApiError> {
+    pub(crate) async fn refresh_ssh_key(
+        &self,
+        caller: &Authenticated,
+        name: String,
+    ) -> Result<UserWithCreds, ApiError> {
         let pair = KeyPair::generate(&name).map_err(internal)?;
         let private = self.keyring.seal(pair.private.expose()).map_err(internal)?;
-        let change = move |tx: &mut dyn Tx, row: &UserRow| users::set_ssh_key(tx, row.id, &pair.public, &private);
-        self.refresh(caller, name, "User SSH key refreshed", change).await
+        let change = move |tx: &mut dyn Tx, row: &UserRow| {
+            users::set_ssh_key(tx, row.id, &pair.public, &private)
+        };
+        self.refresh(caller, name, "User SSH key refreshed", change)
+            .await
     }
 
     async fn refresh(
@@ -292,7 +397,9 @@ impl Users {
             .store
             .write_as(move |tx| {
                 let row = users::by_name(tx, &name)?.filter(|row| !row.deleted);
-                let Some(row) = row else { return Err(ApiError::not_exists("Resource not found")) };
+                let Some(row) = row else {
+                    return Err(ApiError::not_exists("Resource not found"));
+                };
                 change(tx, &row)?;
                 events::record(tx, now(), Some(actor), message, vec![events::user(&row)])?;
                 users::get(tx, row.id)?.ok_or_else(|| ApiError::not_exists("Resource not found"))
@@ -303,7 +410,11 @@ impl Users {
     }
 
     /// Deletes users; their names become free.
-    pub(crate) async fn delete(&self, caller: &UserRow, names: Vec<String>) -> Result<(), ApiError> {
+    pub(crate) async fn delete(
+        &self,
+        caller: &UserRow,
+        names: Vec<String>,
+    ) -> Result<(), ApiError> {
         if names.iter().any(|name| name == "admin") {
             return Err(ApiError::refused("User 'admin' cannot be deleted"));
         }
@@ -314,8 +425,16 @@ impl Users {
                 let mut gone = Vec::new();
                 for name in names {
                     let row = users::by_name(tx, &name)?.filter(|row| !row.deleted);
-                    let Some(row) = row else { return Err(ApiError::refused("Failed to delete non-existent users")) };
-                    events::record(tx, now(), Some(actor), "User deleted", vec![events::user(&row)])?;
+                    let Some(row) = row else {
+                        return Err(ApiError::refused("Failed to delete non-existent users"));
+                    };
+                    events::record(
+                        tx,
+                        now(),
+                        Some(actor),
+                        "User deleted",
+                        vec![events::user(&row)],
+                    )?;
                     users::delete(tx, row.id, &names::deleted(now(), row.id.0))?;
                     gone.push(row.id);
                 }
@@ -327,7 +446,11 @@ impl Users {
     }
 }
 
-fn insert(tx: &mut dyn Tx, row: &UserRow, actor: Option<UserId>) -> Result<(), dstack_store::DbError> {
+fn insert(
+    tx: &mut dyn Tx,
+    row: &UserRow,
+    actor: Option<UserId>,
+) -> Result<(), dstack_store::DbError> {
     users::insert(tx, row)?;
     let at: Timestamp = row.created_at;
     events::record(tx, at, actor, "User created", vec![events::user(row)])
@@ -340,5 +463,8 @@ fn internal(error: impl std::fmt::Display) -> ApiError {
 /// Compares without telling by its time where the first difference is.
 fn same(a: &[u8], b: &[u8]) -> bool {
     let (a, b) = (Sha256::digest(a), Sha256::digest(b));
-    a.iter().zip(b.iter()).fold(0, |found, (a, b)| found | (a ^ b)) == 0
+    a.iter()
+        .zip(b.iter())
+        .fold(0, |found, (a, b)| found | (a ^ b))
+        == 0
 }

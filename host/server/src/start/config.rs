@@ -21,7 +21,11 @@ pub(super) struct Loaded {
 pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> {
     if settings.config_disabled {
         tracing::warn!("config.yml is disabled: secrets are stored without encryption");
-        return Ok(Loaded { keyring: Keyring::default(), permissions: Permissions::default(), projects: Vec::new() });
+        return Ok(Loaded {
+            keyring: Keyring::default(),
+            permissions: Permissions::default(),
+            projects: Vec::new(),
+        });
     }
     let path = settings.config_path();
     let text = match std::fs::read_to_string(&path) {
@@ -36,20 +40,31 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
 }
 
 fn read(config: ServerConfig) -> Result<Loaded, StartError> {
-    let keys = config.encryption.map(|encryption| encryption.keys).unwrap_or_default();
+    let keys = config
+        .encryption
+        .map(|encryption| encryption.keys)
+        .unwrap_or_default();
     let keyring = Keyring::new(keys.into_iter().filter_map(|key| match key {
         EncryptionKey::Identity {} => None,
         EncryptionKey::Aes { name, secret } => Some((name, secret)),
     }))?;
     if keyring.is_identity() {
-        tracing::warn!("config.yml has no encryption key: tokens and secrets are stored without encryption");
+        tracing::warn!(
+            "config.yml has no encryption key: tokens and secrets are stored without encryption"
+        );
     }
-    let permissions = config.default_permissions.map_or_else(Permissions::default, |given| Permissions {
-        non_admins_create_projects: given.allow_non_admins_create_projects,
-        non_admins_manage_ssh_fleets: given.allow_non_admins_manage_ssh_fleets,
-        managers_manage_secrets: given.allow_managers_manage_secrets,
-    });
-    Ok(Loaded { keyring, permissions, projects: config.projects })
+    let permissions = config
+        .default_permissions
+        .map_or_else(Permissions::default, |given| Permissions {
+            non_admins_create_projects: given.allow_non_admins_create_projects,
+            non_admins_manage_ssh_fleets: given.allow_non_admins_manage_ssh_fleets,
+            managers_manage_secrets: given.allow_managers_manage_secrets,
+        });
+    Ok(Loaded {
+        keyring,
+        permissions,
+        projects: config.projects,
+    })
 }
 
 fn create(settings: &Settings) -> Result<String, StartError> {
@@ -65,11 +80,18 @@ fn create(settings: &Settings) -> Result<String, StartError> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
-    written().map_err(|source| StartError::File { path: path.clone(), source })?;
+    written().map_err(|source| StartError::File {
+        path: path.clone(),
+        source,
+    })?;
     Ok(text)
 }
 
@@ -92,7 +114,10 @@ mod tests {
         let settings = settings(&folder.path().join("server"));
         let first = load_or_create(&settings).unwrap();
         let sealed = first.keyring.seal("token").unwrap();
-        let mode = std::fs::metadata(settings.config_path()).unwrap().permissions().mode();
+        let mode = std::fs::metadata(settings.config_path())
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600, "the key is for the server's user only");
         let second = load_or_create(&settings).unwrap();
         assert_eq!(second.keyring.open(&sealed).unwrap().expose(), "token");
@@ -105,6 +130,9 @@ mod tests {
         let settings = settings(folder.path());
         std::fs::write(settings.config_path(), "projects: []\nplugin: []\n").unwrap();
         let error = load_or_create(&settings).err().unwrap().to_string();
-        assert!(error.contains("config.yml") && error.contains("plugin"), "{error}");
+        assert!(
+            error.contains("config.yml") && error.contains("plugin"),
+            "{error}"
+        );
     }
 }

@@ -36,28 +36,55 @@ impl TestServer {
             ("HOME".to_owned(), home),
             ("DSTACK_SERVER_PORT".to_owned(), "0".to_owned()),
             ("DSTACK_SERVER_ADMIN_TOKEN".to_owned(), ADMIN.to_owned()),
-            ("DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED".to_owned(), String::new()),
+            (
+                "DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED".to_owned(),
+                String::new(),
+            ),
         ]);
-        all.extend(vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        all.extend(
+            vars.iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        );
         let settings = Settings::from_env(&all).unwrap();
         let (stop, stopped) = oneshot::channel();
         let (ready, url) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(async move {
-                let server = Server::start(settings, PluginsConfig::new(Vec::new())).await.unwrap();
+                let server = Server::start(settings, PluginsConfig::new(Vec::new()))
+                    .await
+                    .unwrap();
                 ready.send(server.url().to_owned()).unwrap();
                 let stop = async {
-                    let _: Result<(), _> = stopped.await;
+                    // The sender is dropped to stop the server.
+                    stopped.await.unwrap_or_default();
                 };
                 server.run(stop).await.unwrap();
             });
         });
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        Self { url: url.recv().unwrap(), folder, agent, stop: Some(stop), thread: Some(thread) }
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .build()
+            .into();
+        Self {
+            url: url.recv().unwrap(),
+            folder,
+            agent,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
     }
 
-    pub(crate) fn send(&self, path: &str, body: Option<&Value>, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) fn send(
+        &self,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> Answer {
         let mut request = self.agent.post(format!("{}{path}", self.url));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -70,13 +97,22 @@ impl TestServer {
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
-        answered(self.agent.get(format!("{}{path}", self.url)).call().unwrap())
+        answered(
+            self.agent
+                .get(format!("{}{path}", self.url))
+                .call()
+                .unwrap(),
+        )
     }
 
     pub(crate) fn post_as(&self, token: &str, path: &str, body: Value) -> Answer {
         let bearer = format!("Bearer {token}");
         let body = (!body.is_null()).then_some(&body);
-        self.send(path, body, &[("Authorization", &bearer), ("X-API-VERSION", "0.22.5")])
+        self.send(
+            path,
+            body,
+            &[("Authorization", &bearer), ("X-API-VERSION", "0.22.5")],
+        )
     }
 
     pub(crate) fn post(&self, path: &str, body: Value) -> Answer {
@@ -100,7 +136,12 @@ impl TestServer {
         body.extend_from_slice(b"\r\n--XX--\r\n");
         let request = self.agent.post(format!("{}{path}", self.url));
         let request = request.header("Authorization", format!("Bearer {ADMIN}"));
-        answered(request.header("Content-Type", "multipart/form-data; boundary=XX").send(&body).unwrap())
+        answered(
+            request
+                .header("Content-Type", "multipart/form-data; boundary=XX")
+                .send(&body)
+                .unwrap(),
+        )
     }
 }
 
@@ -109,7 +150,12 @@ fn answered(mut answer: ureq::http::Response<ureq::Body>) -> Answer {
     let header = answer.headers().get("x-dstack-host-version");
     let host_version = header.map(|value| value.to_str().unwrap().to_owned());
     let text = answer.body_mut().read_to_string().unwrap();
-    Answer { status, host_version, body: serde_json::from_str(&text).unwrap_or(Value::Null), text }
+    Answer {
+        status,
+        host_version,
+        body: serde_json::from_str(&text).unwrap_or(Value::Null),
+        text,
+    }
 }
 
 impl Drop for TestServer {

@@ -1,5 +1,9 @@
 //! The server over its socket, with a real database and no backends.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking; it finds its data by the package folder")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking; it finds its data by the package folder"
+)]
 
 mod api;
 mod client;

@@ -7,10 +7,14 @@ use serde_json::{Value, json};
 use crate::client::TestServer;
 
 fn recorded(file: &str, path: &str) -> (Value, Value) {
-    let folder = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../tests/contract/wire");
+    let folder = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap())
+        .join("../../tests/contract/wire");
     let text = std::fs::read_to_string(folder.join(file)).unwrap();
     let all: Vec<Value> = serde_json::from_str(&text).unwrap();
-    let exchange = all.into_iter().find(|exchange| exchange["path"] == path).unwrap();
+    let exchange = all
+        .into_iter()
+        .find(|exchange| exchange["path"] == path)
+        .unwrap();
     (exchange["request"].clone(), exchange["response"].clone())
 }
 
@@ -57,10 +61,21 @@ fn same_shape(server: &TestServer, file: &str, path: &str) -> Value {
 fn applying_a_task_looks_as_recorded() {
     let server = TestServer::start(&[]);
     same_shape(&server, "project_add.json", "/api/projects/main/get");
-    same_shape(&server, "fleet_apply.json", "/api/project/main/fleets/get_plan");
-    same_shape(&server, "fleet_apply.json", "/api/project/main/fleets/apply");
+    same_shape(
+        &server,
+        "fleet_apply.json",
+        "/api/project/main/fleets/get_plan",
+    );
+    same_shape(
+        &server,
+        "fleet_apply.json",
+        "/api/project/main/fleets/apply",
+    );
     let file = "task_apply_no_capacity.json";
-    assert_eq!(same_shape(&server, file, "/api/project/main/repos/init"), Value::Null);
+    assert_eq!(
+        same_shape(&server, file, "/api/project/main/repos/init"),
+        Value::Null
+    );
     same_shape(&server, file, "/api/project/main/runs/get_plan");
     same_shape(&server, file, "/api/project/main/fleets/list");
     same_shape(&server, file, "/api/project/main/runs/apply");
@@ -71,7 +86,11 @@ fn applying_a_task_looks_as_recorded() {
 #[test]
 fn plans_have_the_recorded_values() {
     let server = TestServer::start(&[]);
-    for file in ["task_apply_no_capacity.json", "dev_apply.json", "service_apply.json"] {
+    for file in [
+        "task_apply_no_capacity.json",
+        "dev_apply.json",
+        "service_apply.json",
+    ] {
         let (request, theirs) = recorded(file, "/api/project/main/runs/get_plan");
         let ours = server.ok("/api/project/main/runs/get_plan", request);
         assert_eq!(ours["run_spec"], theirs["run_spec"], "{file}");
@@ -79,8 +98,20 @@ fn plans_have_the_recorded_values() {
         assert!(effective["ssh_key_pub"].is_string());
         effective["ssh_key_pub"] = theirs["effective_run_spec"]["ssh_key_pub"].clone();
         assert_eq!(effective, theirs["effective_run_spec"], "{file}");
-        let (ours, theirs) = (&ours["job_plans"][0]["job_spec"], &theirs["job_plans"][0]["job_spec"]);
-        for key in ["job_name", "app_specs", "user", "image_name", "requirements", "retry", "service_port", "probes"] {
+        let (ours, theirs) = (
+            &ours["job_plans"][0]["job_spec"],
+            &theirs["job_plans"][0]["job_spec"],
+        );
+        for key in [
+            "job_name",
+            "app_specs",
+            "user",
+            "image_name",
+            "requirements",
+            "retry",
+            "service_port",
+            "probes",
+        ] {
             assert_eq!(ours[key], theirs[key], "{file} {key}");
         }
     }
@@ -101,15 +132,31 @@ fn small_answers_are_equal() {
         ("missing_run.json", "/api/project/main/runs/get"),
         ("api_runs_stop_unknown.json", "/api/project/main/runs/stop"),
         ("api_logs_descending.json", "/api/project/main/logs/poll"),
-        ("api_get_archive_missing.json", "/api/files/get_archive_by_hash"),
+        (
+            "api_get_archive_missing.json",
+            "/api/files/get_archive_by_hash",
+        ),
         ("api_repo_get_missing.json", "/api/project/main/repos/get"),
-        ("secret_delete_missing.json", "/api/project/main/secrets/delete"),
+        (
+            "secret_delete_missing.json",
+            "/api/project/main/secrets/delete",
+        ),
         ("fleet_delete_missing.json", "/api/project/main/fleets/get"),
-        ("volume_delete_missing.json", "/api/project/main/volumes/get"),
+        (
+            "volume_delete_missing.json",
+            "/api/project/main/volumes/get",
+        ),
         ("offer_group.json", "/api/project/main/gpus/list"),
     ] {
         let (request, theirs) = recorded(file, path);
         assert_eq!(server.post(path, request).body, theirs, "{file}");
     }
-    assert_eq!(server.post("/api/projects/list", json!({})).body.as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        server
+            .post("/api/projects/list", json!({}))
+            .body
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
 }

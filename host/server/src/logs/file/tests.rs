@@ -7,19 +7,36 @@ use super::FileLogs;
 use crate::logs::{LogEntry, LogKey, LogPage, LogQuery, Producer};
 
 fn key() -> LogKey {
-    LogKey { project: "main".into(), run: "train".into(), submission: Uuid::from_u128(7), producer: Producer::Job }
+    LogKey {
+        project: "main".into(),
+        run: "train".into(),
+        submission: Uuid::from_u128(7),
+        producer: Producer::Job,
+    }
 }
 
 fn entry(second: i64, text: &[u8]) -> LogEntry {
-    LogEntry { at: Timestamp::from_second(second).unwrap(), message: text.to_vec() }
+    LogEntry {
+        at: Timestamp::from_second(second).unwrap(),
+        message: text.to_vec(),
+    }
 }
 
 fn query() -> LogQuery {
-    LogQuery { after: None, before: None, descending: false, token: None, limit: 1000 }
+    LogQuery {
+        after: None,
+        before: None,
+        descending: false,
+        token: None,
+        limit: 1000,
+    }
 }
 
 fn texts(page: &LogPage) -> Vec<String> {
-    page.logs.iter().map(|event| String::from_utf8_lossy(&event.bytes().unwrap()).into_owned()).collect()
+    page.logs
+        .iter()
+        .map(|event| String::from_utf8_lossy(&event.bytes().unwrap()).into_owned())
+        .collect()
 }
 
 fn numbers(range: impl Iterator<Item = i64>) -> Vec<String> {
@@ -30,7 +47,10 @@ async fn filled(lines: i64) -> (tempfile::TempDir, FileLogs) {
     let folder = tempfile::tempdir().unwrap();
     let logs = FileLogs::new(folder.path().to_owned());
     for part in (0..lines).collect::<Vec<_>>().chunks(500) {
-        let entries = part.iter().map(|n| entry(*n, format!("line {n}\n").as_bytes())).collect();
+        let entries = part
+            .iter()
+            .map(|n| entry(*n, format!("line {n}\n").as_bytes()))
+            .collect();
         logs.append(&key(), entries).await.unwrap();
     }
     (folder, logs)
@@ -39,9 +59,24 @@ async fn filled(lines: i64) -> (tempfile::TempDir, FileLogs) {
 #[tokio::test]
 async fn a_log_that_is_not_there_is_empty_and_a_foreign_token_is_named() {
     let (_folder, logs) = filled(0).await;
-    assert_eq!(logs.poll(&key(), query()).await.unwrap(), LogPage::default());
-    let error = logs.poll(&key(), LogQuery { token: Some("x".into()), ..query() }).await.unwrap_err();
-    assert_eq!(error.to_string(), "Invalid next_token: x. Must be a non-negative integer.");
+    assert_eq!(
+        logs.poll(&key(), query()).await.unwrap(),
+        LogPage::default()
+    );
+    let error = logs
+        .poll(
+            &key(),
+            LogQuery {
+                token: Some("x".into()),
+                ..query()
+            },
+        )
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Invalid next_token: x. Must be a non-negative integer."
+    );
 }
 
 #[tokio::test]
@@ -50,7 +85,17 @@ async fn pages_show_every_line_once_in_both_directions() {
     for descending in [false, true] {
         let (mut all, mut token, mut pages) = (Vec::new(), None, 0);
         loop {
-            let page = logs.poll(&key(), LogQuery { descending, token, ..query() }).await.unwrap();
+            let page = logs
+                .poll(
+                    &key(),
+                    LogQuery {
+                        descending,
+                        token,
+                        ..query()
+                    },
+                )
+                .await
+                .unwrap();
             all.extend(texts(&page));
             pages += 1;
             match page.next_token {
@@ -58,7 +103,11 @@ async fn pages_show_every_line_once_in_both_directions() {
                 None => break,
             }
         }
-        let expected = if descending { numbers((0..2500).rev()) } else { numbers(0..2500) };
+        let expected = if descending {
+            numbers((0..2500).rev())
+        } else {
+            numbers(0..2500)
+        };
         assert_eq!((all, pages), (expected, 3), "descending: {descending}");
     }
 }
@@ -67,10 +116,39 @@ async fn pages_show_every_line_once_in_both_directions() {
 async fn entries_of_one_moment_are_not_skipped_by_pages() {
     let folder = tempfile::tempdir().unwrap();
     let logs = FileLogs::new(folder.path().to_owned());
-    logs.append(&key(), (0..30).map(|n| entry(5, format!("{n}").as_bytes())).collect()).await.unwrap();
-    let first = logs.poll(&key(), LogQuery { limit: 20, ..query() }).await.unwrap();
-    let rest = logs.poll(&key(), LogQuery { limit: 20, token: first.next_token.clone(), ..query() }).await.unwrap();
-    assert_eq!((first.logs.len(), rest.logs.len(), rest.next_token), (20, 10, None));
+    logs.append(
+        &key(),
+        (0..30)
+            .map(|n| entry(5, format!("{n}").as_bytes()))
+            .collect(),
+    )
+    .await
+    .unwrap();
+    let first = logs
+        .poll(
+            &key(),
+            LogQuery {
+                limit: 20,
+                ..query()
+            },
+        )
+        .await
+        .unwrap();
+    let rest = logs
+        .poll(
+            &key(),
+            LogQuery {
+                limit: 20,
+                token: first.next_token.clone(),
+                ..query()
+            },
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (first.logs.len(), rest.logs.len(), rest.next_token),
+        (20, 10, None)
+    );
 }
 
 #[tokio::test]
@@ -78,14 +156,58 @@ async fn times_cut_strictly() {
     let (_folder, logs) = filled(5000).await;
     let at = |second| Some(Timestamp::from_second(second).unwrap());
     for after in [0, 1, 2499, 4000, 4998] {
-        let page = logs.poll(&key(), LogQuery { after: at(after), limit: 3, ..query() }).await.unwrap();
-        assert_eq!(texts(&page), numbers((after + 1..5000).take(3)), "after {after}");
+        let page = logs
+            .poll(
+                &key(),
+                LogQuery {
+                    after: at(after),
+                    limit: 3,
+                    ..query()
+                },
+            )
+            .await
+            .unwrap();
+        assert_eq!(
+            texts(&page),
+            numbers((after + 1..5000).take(3)),
+            "after {after}"
+        );
     }
-    let page = logs.poll(&key(), LogQuery { after: at(10), before: at(13), ..query() }).await.unwrap();
+    let page = logs
+        .poll(
+            &key(),
+            LogQuery {
+                after: at(10),
+                before: at(13),
+                ..query()
+            },
+        )
+        .await
+        .unwrap();
     assert_eq!(texts(&page), numbers(11..13));
-    let page = logs.poll(&key(), LogQuery { after: at(10), before: at(13), descending: true, ..query() }).await.unwrap();
+    let page = logs
+        .poll(
+            &key(),
+            LogQuery {
+                after: at(10),
+                before: at(13),
+                descending: true,
+                ..query()
+            },
+        )
+        .await
+        .unwrap();
     assert_eq!(texts(&page), numbers((11..13).rev()));
-    let page = logs.poll(&key(), LogQuery { after: at(4999), ..query() }).await.unwrap();
+    let page = logs
+        .poll(
+            &key(),
+            LogQuery {
+                after: at(4999),
+                ..query()
+            },
+        )
+        .await
+        .unwrap();
     assert!(page.logs.is_empty());
 }
 
@@ -94,7 +216,9 @@ async fn bytes_that_are_no_text_come_back_as_they_were() {
     let folder = tempfile::tempdir().unwrap();
     let logs = FileLogs::new(folder.path().to_owned());
     let odd = b"\xff\xfe\x00 half \xc3".to_vec();
-    logs.append(&key(), vec![entry(1, &odd), entry(2, "ä\n\"".as_bytes())]).await.unwrap();
+    logs.append(&key(), vec![entry(1, &odd), entry(2, "ä\n\"".as_bytes())])
+        .await
+        .unwrap();
     let page = logs.poll(&key(), query()).await.unwrap();
     assert_eq!(page.logs[0].bytes().unwrap(), odd);
     assert_eq!(page.logs[1].bytes().unwrap(), "ä\n\"".as_bytes());
@@ -103,14 +227,42 @@ async fn bytes_that_are_no_text_come_back_as_they_were() {
 #[tokio::test]
 async fn a_line_cut_by_a_crash_is_left_out_and_harms_no_other() {
     let (folder, logs) = filled(3).await;
-    let path = folder.path().join(format!("projects/main/logs/train/{}/job.log", key().submission));
+    let path = folder.path().join(format!(
+        "projects/main/logs/train/{}/job.log",
+        key().submission
+    ));
     let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
     file.write_all(b"{\"timestamp\":\"1970-01-01T00:0").unwrap();
     for descending in [false, true] {
-        assert_eq!(logs.poll(&key(), LogQuery { descending, ..query() }).await.unwrap().logs.len(), 3);
+        assert_eq!(
+            logs.poll(
+                &key(),
+                LogQuery {
+                    descending,
+                    ..query()
+                }
+            )
+            .await
+            .unwrap()
+            .logs
+            .len(),
+            3
+        );
     }
-    logs.append(&key(), vec![entry(9, b"line 9\n")]).await.unwrap();
-    let page = logs.poll(&key(), LogQuery { descending: true, limit: 1, ..query() }).await.unwrap();
+    logs.append(&key(), vec![entry(9, b"line 9\n")])
+        .await
+        .unwrap();
+    let page = logs
+        .poll(
+            &key(),
+            LogQuery {
+                descending: true,
+                limit: 1,
+                ..query()
+            },
+        )
+        .await
+        .unwrap();
     assert_eq!(texts(&page), ["line 9\n"]);
     assert_eq!(logs.poll(&key(), query()).await.unwrap().logs.len(), 4);
 }
