@@ -225,3 +225,20 @@ fn secrets_do_not_show_in_debug() {
     });
     assert!(!format!("{:?}", run(value)).contains("s3cret"));
 }
+
+proptest::proptest! {
+    #[test]
+    fn text_without_dollars_is_left_alone_and_no_text_panics(text in "[a-z $.{}\\[\\]0-9]{0,40}") {
+        let names = super::interpolate::Namespaces::leaving(&["secrets", "groups"]);
+        let done = super::interpolate::interpolate(&text, &names);
+        if !text.contains('$') {
+            proptest::prop_assert_eq!(done.unwrap().text, text.clone());
+        }
+        drop(super::groups_ip::substitute(&text, super::groups_ip::Member::Nodes, &[]));
+    }
+
+    #[test]
+    fn quoted_words_split_back(words in proptest::collection::vec("[ -~é\\n]{0,8}", 0..4)) {
+        proptest::prop_assert_eq!(super::shell::split(&super::shell::join(&words)).unwrap(), words);
+    }
+}

@@ -181,3 +181,20 @@ fn written_yaml_reads_back() {
         "{text}"
     );
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_text_written_reads_back(texts in proptest::collection::vec("[ -~\\n\\té🦀]{0,12}|[0-9:._e+-]{0,8}", 0..4)) {
+        let value = json!({"list": texts, "map": {texts.first().cloned().unwrap_or_default(): texts.last()}});
+        let yaml = to_yaml(&value);
+        proptest::prop_assert_eq!(Document::parse(&yaml).unwrap().to_json().unwrap(), value, "{}", yaml);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "[a-z0-9:\\-#&*!|>'\"%@`{}\\[\\], \\n\\t?~<=.]{0,60}") {
+        match parse::<Configuration>("f", &text, Mode::Strict) {
+            Ok(parsed) => drop(parsed),
+            Err(errors) => proptest::prop_assert!(!errors.render().is_empty()),
+        }
+    }
+}
