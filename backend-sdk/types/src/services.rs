@@ -31,7 +31,7 @@ pub const CANCELLED: u32 = 9;
 pub const LEDGER: u32 = 10;
 /// Commands on another machine over SSH.
 pub const SSH: u32 = 11;
-/// This very machine, for the `local` backend only: [`MachineRequest`] in, [`MachineFacts`] or [`ShimState`] out.
+/// This very machine, for the `local` backend only: [`MachineRequest`] in; what comes out depends on the operation.
 pub const MACHINE: u32 = 12;
 
 /// What the host says of itself.
@@ -164,6 +164,13 @@ pub enum MachineRequest {
         /// As above.
         home: String,
     },
+    /// All shims of the host's shim folder, and what is left of them. Answers a list of [`FoundShim`].
+    ListShims,
+    /// Whether Docker can run an image here. Answers [`ImageRuntime`], at the latest after some seconds.
+    ImageRuntime {
+        /// Name, maybe with registry, tag and digest.
+        image: String,
+    },
 }
 
 /// Facts of this machine.
@@ -214,6 +221,28 @@ pub struct ShimState {
     pub home: String,
     /// Its Unix socket, absolute.
     pub socket: String,
+}
+
+/// A shim in the host's shim folder, or what is left of one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FoundShim {
+    /// The name of its home, as [`MachineRequest::StopShim`] takes it.
+    pub name: String,
+    /// Whether its keeper lives.
+    pub is_running: bool,
+    /// When its home was made, in microseconds since 1970, UTC; `None` if the file system does not tell.
+    pub created_at_us: Option<i64>,
+}
+
+/// What a job with a certain image would run in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageRuntime {
+    /// Whether the engine has the image, or its registry answers for it.
+    pub is_docker: bool,
+    /// Why, for people.
+    pub reason: String,
 }
 
 /// Puts a JSON head before raw bytes.

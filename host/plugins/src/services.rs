@@ -4,6 +4,7 @@ pub(crate) mod border;
 mod cache;
 pub(crate) mod machine;
 mod unix_http;
+mod unix_path;
 
 use crate::{
     call::{CallState, Calls},

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dstack_backend_types::methods::{
-    CreateInstanceRequest, DeleteResourceGroupRequest, GetOffersRequest, ListResourceGroupsRequest, RunJobRequest,
+    CreateInstanceRequest, DeleteResourceGroupRequest, GetOffersRequest, ListResourceGroupsRequest,
+    RunJobRequest,
 };
-use dstack_backend_types::{BackendError, BackendType, ErrorKind, JobProvisioningData, SshKey, capability};
+use dstack_backend_types::{
+    BackendError, BackendType, ErrorKind, JobProvisioningData, SshKey, capability,
+};
 use dstack_engine::ids::ProjectId;
 use dstack_engine::view::BackendAbilities;
 use dstack_plugins::{Backend, CallError, Plugins};
@@ -62,10 +65,18 @@ impl PluginClouds {
                 format!("the project has no backend {} any more", kind.as_str()),
             ));
         };
-        self.plugins.backend(&project.to_string(), kind.as_str(), &found.config).await.map_err(plain)
+        self.plugins
+            .backend(&project.to_string(), kind.as_str(), &found.config)
+            .await
+            .map_err(plain)
     }
 
-    async fn ask(&self, project: ProjectId, backend: &ProjectBackend, question: &GetOffersRequest) -> BackendOffers {
+    async fn ask(
+        &self,
+        project: ProjectId,
+        backend: &ProjectBackend,
+        question: &GetOffersRequest,
+    ) -> BackendOffers {
         let offers = match self.open(project, &backend.kind).await {
             Ok(opened) => opened.get_offers(question).await.map_err(plain),
             Err(error) => Err(error),
@@ -73,7 +84,10 @@ impl PluginClouds {
         if let Err(error) = &offers {
             tracing::warn!(backend = backend.kind.as_str(), error = %error.message, "a backend gave no offers");
         }
-        BackendOffers { backend: backend.kind.clone(), offers }
+        BackendOffers {
+            backend: backend.kind.clone(),
+            offers,
+        }
     }
 }
 
@@ -86,7 +100,9 @@ impl Clouds for PluginClouds {
     fn backends(&self, project: ProjectId) -> BoxFuture<'_, Vec<BackendAbilities>> {
         Box::pin(async move {
             let all = self.projects.of(project).await;
-            all.iter().filter_map(|backend| abilities(&self.plugins, &backend.kind)).collect()
+            all.iter()
+                .filter_map(|backend| abilities(&self.plugins, &backend.kind))
+                .collect()
         })
     }
 
@@ -97,8 +113,14 @@ impl Clouds for PluginClouds {
                 requirements: (*query.requirements).clone(),
                 full_offers: query.full_offers,
                 unallocated_resources: query.unallocated_resources,
+                image: None,
             };
-            let wanted = |kind: &BackendType| query.backends.as_ref().is_none_or(|only| only.contains(kind));
+            let wanted = |kind: &BackendType| {
+                query
+                    .backends
+                    .as_ref()
+                    .is_none_or(|only| only.contains(kind))
+            };
             let asked = all.iter().filter(|backend| wanted(&backend.kind));
             join_all(asked.map(|backend| self.ask(query.project, backend, &question))).await
         })
@@ -110,7 +132,13 @@ impl Clouds for PluginClouds {
         backend: &'a BackendType,
         order: CreateInstanceRequest,
     ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
-        Box::pin(async move { self.open(project, backend).await?.create_instance(&order).await.map_err(plain) })
+        Box::pin(async move {
+            self.open(project, backend)
+                .await?
+                .create_instance(&order)
+                .await
+                .map_err(plain)
+        })
     }
 
     fn run_job<'a>(
@@ -119,7 +147,13 @@ impl Clouds for PluginClouds {
         backend: &'a BackendType,
         order: RunJobRequest,
     ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
-        Box::pin(async move { self.open(project, backend).await?.run_job(&order).await.map_err(plain) })
+        Box::pin(async move {
+            self.open(project, backend)
+                .await?
+                .run_job(&order)
+                .await
+                .map_err(plain)
+        })
     }
 
     fn update<'a>(
@@ -130,15 +164,24 @@ impl Clouds for PluginClouds {
     ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
         Box::pin(async move {
             let backend = self.open(project, &data.backend).await?;
-            backend.update_provisioning_data(data.clone(), key.clone()).await.map_err(plain)
+            backend
+                .update_provisioning_data(data.clone(), key.clone())
+                .await
+                .map_err(plain)
         })
     }
 
-    fn terminate<'a>(&'a self, machine: &'a CloudMachine) -> BoxFuture<'a, Result<(), BackendError>> {
+    fn terminate<'a>(
+        &'a self,
+        machine: &'a CloudMachine,
+    ) -> BoxFuture<'a, Result<(), BackendError>> {
         Box::pin(async move {
             let backend = self.open(machine.project, &machine.backend).await?;
             let notes = machine.backend_data.as_deref();
-            backend.terminate_instance(&machine.instance_id, &machine.region, notes).await.map_err(plain)
+            backend
+                .terminate_instance(&machine.instance_id, &machine.region, notes)
+                .await
+                .map_err(plain)
         })
     }
 
@@ -171,13 +214,25 @@ impl PluginClouds {
             );
             return Ok(());
         }
-        let question = ListResourceGroupsRequest { regions: vec![region.to_owned()] };
+        let question = ListResourceGroupsRequest {
+            regions: vec![region.to_owned()],
+        };
         let listed = opened.call(&question).await.map_err(plain)?;
         if let Some(failure) = listed.failures.first() {
-            return Err(BackendError::new(ErrorKind::Transport, format!("{}: {}", failure.region, failure.message)));
+            return Err(BackendError::new(
+                ErrorKind::Transport,
+                format!("{}: {}", failure.region, failure.message),
+            ));
         }
-        for group in listed.groups.into_iter().filter(|group| group.provider_ref == provider_ref) {
-            opened.call(&DeleteResourceGroupRequest { group }).await.map_err(plain)?;
+        for group in listed
+            .groups
+            .into_iter()
+            .filter(|group| group.provider_ref == provider_ref)
+        {
+            opened
+                .call(&DeleteResourceGroupRequest { group })
+                .await
+                .map_err(plain)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::ask;
 use dstack_backend_types::{
     BackendError,
-    services::{MACHINE, MachineFacts, MachineRequest, ShimState},
+    services::{FoundShim, ImageRuntime, MACHINE, MachineFacts, MachineRequest, ShimState},
 };
 
 /// What this machine has; the disk is that of `home`.
@@ -55,6 +55,27 @@ pub fn stop_shim(home: &str) -> Result<ShimState, BackendError> {
         MACHINE,
         &MachineRequest::StopShim {
             home: home.to_owned(),
+        },
+    )
+}
+
+/// All shims of the host's shim folder, and what is left of them.
+///
+/// # Errors
+/// `unsupported`, `cancelled`.
+pub fn list_shims() -> Result<Vec<FoundShim>, BackendError> {
+    ask(MACHINE, &MachineRequest::ListShims)
+}
+
+/// Whether Docker can run an image here. The host remembers the answer for a minute.
+///
+/// # Errors
+/// `unsupported`, `cancelled`.
+pub fn image_runtime(image: &str) -> Result<ImageRuntime, BackendError> {
+    ask(
+        MACHINE,
+        &MachineRequest::ImageRuntime {
+            image: image.to_owned(),
         },
     )
 }

@@ -23,6 +23,7 @@ fn request(resources: Value) -> GetOffersRequest {
         requirements: serde_json::from_value(json!({ "resources": resources })).unwrap(),
         full_offers: false,
         unallocated_resources: false,
+        image: None,
     }
 }
 

@@ -25,6 +25,9 @@ pub struct GetOffersRequest {
     /// Backends that know what is in use: subtract it.
     #[serde(default)]
     pub unallocated_resources: bool,
+    /// The image that would run, where it is known. Only backends whose way of running a job depends on it look.
+    #[serde(default)]
+    pub image: Option<String>,
 }
 
 /// Offers, or the last chunk of them if earlier ones were emitted while the call ran.

@@ -1,15 +1,18 @@
 //! Host service `machine`: facts of this machine, and shims that outlive the server. For the backend `local` only.
 
 mod facts;
+mod image;
 mod keeper;
 mod shim;
 
 use super::json;
 use dstack_backend_types::{
     BackendError, ErrorKind,
-    services::{MachineFacts, MachineRequest, ShimState},
+    services::{FoundShim, ImageRuntime, MachineFacts, MachineRequest, ShimState},
 };
 use facts::Gpus;
+use image::Images;
+use shim::Agents;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -84,6 +87,7 @@ impl MachineConfig {
 pub struct Machine {
     config: Arc<MachineConfig>,
     gpus: Arc<Gpus>,
+    images: Arc<Images>,
 }
 
 impl Machine {
@@ -92,6 +96,7 @@ impl Machine {
         Self {
             config: Arc::new(config),
             gpus: Arc::default(),
+            images: Arc::default(),
         }
     }
 
@@ -112,7 +117,10 @@ impl Machine {
         home: &str,
         flags: &[String],
     ) -> Result<ShimState, BackendError> {
-        let home = self.config.home(home)?;
+        shim::start(&self.config.home(home)?, &self.agents()?, flags).await
+    }
+
+    fn agents(&self) -> Result<Agents, BackendError> {
         let agent = |name: &str| {
             self.config.agent(name).ok_or_else(|| {
                 let folders: Vec<String> = self
@@ -130,13 +138,10 @@ impl Machine {
                 )
             })
         };
-        shim::start(
-            &home,
-            &agent("dstack-shim")?,
-            &agent("dstack-runner")?,
-            flags,
-        )
-        .await
+        Ok(Agents {
+            shim: agent("dstack-shim")?,
+            runner: agent("dstack-runner")?,
+        })
     }
 
     /// How the shim of a home is.
@@ -151,14 +156,29 @@ impl Machine {
     /// ours alone and is removed.
     ///
     /// # Errors
-    /// `not_yet_terminated` if a process does not go away at once.
+    /// `not_yet_terminated` if a process does not go away at once, `provisioning` if tasks are left and there is no shim to
+    /// end them.
     pub async fn stop_shim(&self, home: &str) -> Result<ShimState, BackendError> {
         let path = self.config.home(home)?;
-        let state = shim::stop(&path).await?;
+        let state = shim::stop(&path, || self.agents()).await?;
         if !home.is_empty() && Path::new(home).is_relative() {
             shim::remove_home(&path)?;
         }
         Ok(state)
+    }
+
+    /// The shims whose homes lie in the shim folder, and what is left of such.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn list_shims(&self) -> Result<Vec<FoundShim>, BackendError> {
+        shim::list(&self.config.shim_home)
+    }
+
+    /// What a job with this image would run in. Remembered for a minute.
+    pub async fn image_runtime(&self, image: &str) -> ImageRuntime {
+        let socket = &self.config.docker_socket;
+        self.images.runtime(socket, image).await
     }
 
     pub(crate) async fn answer(&self, request: MachineRequest) -> Result<Vec<u8>, BackendError> {
@@ -169,6 +189,8 @@ impl Machine {
             }
             MachineRequest::FindShim { home } => json(&self.find_shim(&home).await?),
             MachineRequest::StopShim { home } => json(&self.stop_shim(&home).await?),
+            MachineRequest::ListShims => json(&self.list_shims()?),
+            MachineRequest::ImageRuntime { image } => json(&self.image_runtime(&image).await),
         }
     }
 }

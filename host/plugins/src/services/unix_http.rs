@@ -5,7 +5,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use std::{io, path::Path, time::Duration};
-use tokio::net::UnixStream;
+
+use super::unix_path;
 
 const MAX_REPLY_BYTES: usize = 4 << 20;
 
@@ -18,7 +19,7 @@ pub(super) async fn request(
     limit: Duration,
 ) -> io::Result<(u16, Bytes)> {
     let exchange = async {
-        let stream = UnixStream::connect(socket).await?;
+        let stream = unix_path::connect(socket).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;

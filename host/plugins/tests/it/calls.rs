@@ -197,6 +197,7 @@ async fn offers_that_hang_hold_up_nothing_else() {
         requirements: Requirements::of(ResourcesSpec::default()),
         full_offers: false,
         unallocated_resources: false,
+        image: None,
     };
     let hanging: Vec<_> = (0..8)
         .map(|_| {

@@ -97,5 +97,6 @@ pub(crate) fn all_offers() -> GetOffersRequest {
         requirements: Requirements::of(ResourcesSpec::unconstrained()),
         full_offers: false,
         unallocated_resources: false,
+        image: None,
     }
 }

@@ -2,18 +2,26 @@
 
 use super::keeper;
 use crate::services::unix_http;
-use dstack_backend_types::{BackendError, ErrorKind, services::ShimState};
+use bytes::Bytes;
+use dstack_backend_types::{
+    BackendError, ErrorKind,
+    services::{FoundShim, ShimState},
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde::Deserialize;
-use std::{ffi::OsString, io, os::unix::fs::DirBuilderExt, path::Path, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 use tokio::time::{Instant, sleep};
 
 const SOCKET: &str = "shim.sock";
-/// The kernel's limit for a socket's path, with its closing zero.
-const MAX_SOCKET_PATH: usize = 107;
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Stopping a container may take its time; killing does not.
 const TERMINATE_LIMIT: Duration = Duration::from_secs(15);
@@ -35,11 +43,17 @@ pub(super) async fn state(home: &Path) -> ShimState {
     }
 }
 
+/// The files of the agents.
+#[derive(Debug)]
+pub(super) struct Agents {
+    pub(super) shim: PathBuf,
+    pub(super) runner: PathBuf,
+}
+
 /// Starts keeper and shim, unless they run.
 pub(super) async fn start(
     home: &Path,
-    shim: &Path,
-    runner: &Path,
+    agents: &Agents,
     flags: &[String],
 ) -> Result<ShimState, BackendError> {
     let failed = |what: &str, e: &io::Error| {
@@ -48,14 +62,6 @@ pub(super) async fn start(
             format!("cannot {what} {}: {e}", home.display()),
         )
     };
-    let socket = home.join(SOCKET);
-    if socket.as_os_str().len() > MAX_SOCKET_PATH {
-        let message = format!(
-            "the path {} is too long for a socket, at most {MAX_SOCKET_PATH} bytes; choose a shorter data folder",
-            socket.display()
-        );
-        return Err(BackendError::new(ErrorKind::Provisioning, message));
-    }
     if keeper::is_alive(home) {
         return Ok(state(home).await);
     }
@@ -67,13 +73,13 @@ pub(super) async fn start(
         .create(home)
         .map_err(|e| failed("make the folder", &e))?;
     let mut command: Vec<OsString> = vec![
-        shim.into(),
+        agents.shim.clone().into(),
         "--shim-home".into(),
         home.into(),
         "--socket".into(),
-        socket.into(),
+        home.join(SOCKET).into(),
     ];
-    command.extend(["--runner-binary-path".into(), runner.into()]);
+    command.extend(["--runner-binary-path".into(), agents.runner.clone().into()]);
     command.extend(flags.iter().map(OsString::from));
     keeper::spawn(home, &command)
         .await
@@ -103,10 +109,52 @@ struct Task {
     id: String,
 }
 
+/// All homes in `folder`. One without a keeper is listed too: a start or a stop was cut short there.
+pub(super) fn list(folder: &Path) -> Result<Vec<FoundShim>, BackendError> {
+    let failed =
+        |e: io::Error| BackendError::internal(format!("cannot read {}: {e}", folder.display()));
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        // Stopped and removed just now, or nobody's home.
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+            continue;
+        };
+        if !metadata.is_dir() {
+            continue;
+        }
+        let created = metadata.created().or_else(|_| metadata.modified()).ok();
+        let since = created.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+        found.push(FoundShim {
+            name,
+            is_running: keeper::is_alive(&entry.path()),
+            created_at_us: since.and_then(|since| i64::try_from(since.as_micros()).ok()),
+        });
+    }
+    Ok(found)
+}
+
 /// Ends all tasks, then keeper and shim.
-pub(super) async fn stop(home: &Path) -> Result<ShimState, BackendError> {
+pub(super) async fn stop(
+    home: &Path,
+    agents: impl FnOnce() -> Result<Agents, BackendError>,
+) -> Result<ShimState, BackendError> {
     if !home.exists() {
         return Ok(state(home).await);
+    }
+    if !keeper::is_alive(home) && has_tasks(home) {
+        // Tasks outlive their shim, and only a shim knows how to end them.
+        end_processes(home).await?;
+        let flags = ["--runtime".to_owned(), "auto".to_owned()];
+        start(home, &agents()?, &flags).await?;
     }
     // A shim between two starts cannot end its tasks: give it the keeper's pause to come back.
     let mut is_ready = state(home).await.is_ready;
@@ -116,7 +164,12 @@ pub(super) async fn stop(home: &Path) -> Result<ShimState, BackendError> {
         is_ready = state(home).await.is_ready;
     }
     if is_ready {
-        end_tasks(&home.join(SOCKET)).await;
+        end_tasks(&home.join(SOCKET)).await?;
+    } else if has_tasks(home) {
+        return Err(BackendError::not_yet_terminated(format!(
+            "the shim in {} does not come up to end its tasks; see keeper.log there",
+            home.display()
+        )));
     }
     end_processes(home).await?;
     if let Err(error) = std::fs::remove_file(home.join(SOCKET))
@@ -127,45 +180,56 @@ pub(super) async fn stop(home: &Path) -> Result<ShimState, BackendError> {
     Ok(state(home).await)
 }
 
-async fn end_tasks(socket: &Path) {
-    let tasks = match unix_http::request(socket, "GET", "/api/tasks", "", ANSWER_LIMIT).await {
-        Ok((200, body)) => serde_json::from_slice::<Tasks>(&body)
-            .map(|all| all.tasks)
-            .unwrap_or_default(),
-        Ok((status, _)) => {
-            tracing::warn!(
-                status,
-                "a shim that is being stopped does not list its tasks"
-            );
-            return;
-        }
-        Err(error) => {
-            tracing::warn!(%error, "a shim that is being stopped does not list its tasks");
-            return;
-        }
-    };
+/// Whether the shim's folder of tasks holds any.
+fn has_tasks(home: &Path) -> bool {
+    let tasks = std::fs::read_dir(home.join("runners"));
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| entry.path().join("task.json").exists())
+}
+
+async fn end_tasks(socket: &Path) -> Result<(), BackendError> {
     const REASON: &str =
         r#"{"termination_reason":"terminated_by_server","termination_message":"","timeout":0}"#;
-    for task in tasks {
-        let path = format!("/api/tasks/{}", task.id);
+    let failed = |what: String| {
+        tracing::warn!(socket = %socket.display(), what, "a shim that is being stopped does not end its tasks");
+        BackendError::not_yet_terminated(what)
+    };
+    let listed = unix_http::request(socket, "GET", "/api/tasks", "", ANSWER_LIMIT).await;
+    let tasks = match listed {
+        Ok((200, body)) => serde_json::from_slice::<Tasks>(&body)
+            .map_err(|e| failed(format!("the shim's list of tasks is not understood: {e}")))?,
+        other => {
+            return Err(failed(format!(
+                "the shim does not list its tasks: {}",
+                said(other)
+            )));
+        }
+    };
+    for task in tasks.tasks {
         for (action, body) in [("terminate", REASON), ("remove", "")] {
-            let ended = unix_http::request(
-                socket,
-                "POST",
-                &format!("{path}/{action}"),
-                body,
-                TERMINATE_LIMIT,
-            )
-            .await;
-            if !matches!(ended, Ok((200 | 404, _))) {
-                tracing::warn!(
-                    task = task.id,
-                    action,
-                    ?ended,
-                    "a task of a shim that is being stopped does not end"
-                );
+            let path = format!("/api/tasks/{}/{action}", task.id);
+            match unix_http::request(socket, "POST", &path, body, TERMINATE_LIMIT).await {
+                Ok((200 | 404, _)) => {}
+                other => {
+                    return Err(failed(format!(
+                        "task {}: {action}: {}",
+                        task.id,
+                        said(other)
+                    )));
+                }
             }
         }
+    }
+    Ok(())
+}
+
+fn said(answer: io::Result<(u16, Bytes)>) -> String {
+    match answer {
+        Ok((status, body)) => format!("{status} {}", String::from_utf8_lossy(&body).trim()),
+        Err(error) => error.to_string(),
     }
 }
 
