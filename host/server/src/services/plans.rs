@@ -114,6 +114,9 @@ impl Planner {
         user: &UserRow,
         mut spec: RunSpec,
     ) -> Result<RunSpec, ApiError> {
+        if spec.run_name.is_none() {
+            spec.run_name = spec.configuration.name().map(str::to_owned);
+        }
         if let Some(name) = &spec.run_name {
             names::check_resource(name)?;
         }
