@@ -16,14 +16,14 @@ pub(crate) fn price(usd_per_hour: f64) -> String {
 
 /// MiB as GB, with as many decimals as it takes.
 pub(crate) fn memory(mib: u64) -> String {
-    if mib % 1024 == 0 {
+    if mib.is_multiple_of(1024) {
         return format!("{}GB", mib / 1024);
     }
     if mib < 1024 {
         return format!("{mib}MB");
     }
     let tenths = mib * 10 / 1024;
-    if tenths % 10 == 0 {
+    if tenths.is_multiple_of(10) {
         format!("{}GB", tenths / 10)
     } else {
         format!("{}.{}GB", tenths / 10, tenths % 10)
