@@ -29,7 +29,7 @@ use crate::combine::{Fixed, Wanted};
 use crate::ids::{FleetId, Ids, InstanceId};
 use crate::model::{CloudAttempt, InstanceRow, JobRow, RunRow};
 use crate::offers::share_of;
-use crate::view::{BackendAbilities, FleetFacts, FleetOffers, Limits};
+use crate::view::{BackendAbilities, FleetFacts, FleetOffers, JobNetwork, Limits};
 use crate::{idle, placement, spec};
 
 /// The run statuses in which jobs may start.
@@ -327,7 +327,7 @@ fn take_pool(view: &View, needs: &[Need<'_>]) -> Option<Changes> {
     let patch = changes.job(job);
     patch.instance_id = Some(Some(instance.id));
     patch.provisioning_data = Some(Some(data));
-    patch.runtime_data = Some(Some(Arc::new(runtime(offer))));
+    patch.runtime_data = Some(Some(Arc::new(runtime(view, offer))));
     patch.blocks = Some(offer.blocks);
     let patch = changes.instance(instance);
     patch.status = Some(InstanceStatus::Busy);
@@ -487,12 +487,21 @@ fn after_placement(view: &View, fleet_id: FleetId, changes: &mut Changes) {
 }
 
 /// The share of the machine that a job gets: everything and the machine's network, or a limited container.
-pub(crate) fn runtime(offer: &Offer) -> JobRuntimeData {
+///
+/// This machine's own network is never shared: the server, other jobs and other servers have their ports there.
+pub(crate) fn runtime(view: &View, offer: &Offer) -> JobRuntimeData {
     let whole = offer.blocks == offer.total_blocks;
+    let takes_network = whole
+        && offer.backend != BackendType::LOCAL
+        && match view.limits.job_network {
+            JobNetwork::HostForMultinode => view.job.spec.jobs_per_replica > 1,
+            JobNetwork::HostForWhole => true,
+            JobNetwork::Bridge => false,
+        };
     let part = share_of(offer, offer.blocks, offer.total_blocks);
     let resources = &part.instance.resources;
     JobRuntimeData {
-        network_mode: if whole {
+        network_mode: if takes_network {
             NetworkMode::Host
         } else {
             NetworkMode::Bridge
@@ -609,7 +618,7 @@ fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningDat
     let patch = changes.job(job);
     patch.instance_id = Some(Some(order.instance_id));
     patch.provisioning_data = Some(Some(data));
-    patch.runtime_data = Some(Some(Arc::new(runtime(offer))));
+    patch.runtime_data = Some(Some(Arc::new(runtime(view, offer))));
     patch.blocks = Some(offer.blocks);
     let what = &offer.instance.name;
     let message = format!(

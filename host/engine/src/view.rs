@@ -32,6 +32,8 @@ pub struct Limits {
     pub call_echo: Duration,
     /// Whether containers are removed from the machine when their job ends. Default true.
     pub remove_containers: bool,
+    /// Which jobs use the machine's own network. Default [`JobNetwork::HostForWhole`].
+    pub job_network: JobNetwork,
 }
 
 impl Default for Limits {
@@ -46,8 +48,20 @@ impl Default for Limits {
             max_duration_grace: Duration::from_secs(120),
             call_echo: Duration::from_secs(5 * 60),
             remove_containers: true,
+            job_network: JobNetwork::HostForWhole,
         }
     }
+}
+
+/// Which jobs use the network of the machine itself; others get a network of their own with mapped ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobNetwork {
+    /// Jobs of several nodes that have the whole machine.
+    HostForMultinode,
+    /// Jobs that have the whole machine.
+    HostForWhole,
+    /// None.
+    Bridge,
 }
 
 /// What a configured backend of the project can do; from its manifest.
@@ -78,7 +92,7 @@ pub struct FleetFacts {
     /// The project that owns it.
     pub project_name: Arc<str>,
     /// Its instances that are idle or busy with at least one free block, reachable, not failing; at most
-    /// 200, cheapest first, then by number.
+    /// 50, cheapest first, then by number.
     pub pool: Vec<InstanceRow>,
     /// Instances that are neither terminating nor terminated nor deleted.
     pub living: u32,

@@ -20,7 +20,7 @@ mod watch;
 
 use std::sync::Arc;
 
-use dstack_engine::view::Limits;
+use dstack_engine::view::{JobNetwork, Limits};
 use dstack_store::Store;
 use dstack_store::views::Known;
 use jiff::Timestamp;
@@ -74,9 +74,17 @@ impl Context {
         let limits = Arc::new(Limits {
             offers_tried: settings.max_offers_tried,
             remove_containers: !settings.keep_shim_tasks,
+            job_network: match settings.job_network_mode {
+                1 => JobNetwork::HostForMultinode,
+                3 => JobNetwork::Bridge,
+                _ => JobNetwork::HostForWhole,
+            },
             ..Limits::default()
         });
-        let known = Known { limits: Arc::clone(&limits), ..Known::default() };
+        let known = Known {
+            limits: Arc::clone(&limits),
+            ..Known::default()
+        };
         Self {
             store: parts.store,
             clouds: parts.clouds,
@@ -97,7 +105,10 @@ impl Context {
     }
 
     /// The time of decisions, cut to what rows keep.
-    #[expect(clippy::unused_self, reason = "time comes from the context, so that a test can stop it")]
+    #[expect(
+        clippy::unused_self,
+        reason = "time comes from the context, so that a test can stop it"
+    )]
     pub(crate) fn now(&self) -> Timestamp {
         let now = Timestamp::now();
         Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
@@ -109,11 +120,26 @@ pub(crate) fn start(parts: Parts) {
     let cx = Arc::new(Context::new(parts));
     let tasks = cx.tasks.clone();
     tasks.spawn("pipeline runs", driver::run::<runs::Runs>(Arc::clone(&cx)));
-    tasks.spawn("pipeline jobs_submitted", driver::run::<jobs_submitted::JobsSubmitted>(Arc::clone(&cx)));
-    tasks.spawn("pipeline jobs_running", driver::run::<jobs_running::JobsRunning>(Arc::clone(&cx)));
-    tasks.spawn("pipeline jobs_terminating", driver::run::<jobs_terminating::JobsTerminating>(Arc::clone(&cx)));
-    tasks.spawn("pipeline instances", driver::run::<instances::Instances>(Arc::clone(&cx)));
-    tasks.spawn("pipeline fleets", driver::run::<fleets::Fleets>(Arc::clone(&cx)));
+    tasks.spawn(
+        "pipeline jobs_submitted",
+        driver::run::<jobs_submitted::JobsSubmitted>(Arc::clone(&cx)),
+    );
+    tasks.spawn(
+        "pipeline jobs_running",
+        driver::run::<jobs_running::JobsRunning>(Arc::clone(&cx)),
+    );
+    tasks.spawn(
+        "pipeline jobs_terminating",
+        driver::run::<jobs_terminating::JobsTerminating>(Arc::clone(&cx)),
+    );
+    tasks.spawn(
+        "pipeline instances",
+        driver::run::<instances::Instances>(Arc::clone(&cx)),
+    );
+    tasks.spawn(
+        "pipeline fleets",
+        driver::run::<fleets::Fleets>(Arc::clone(&cx)),
+    );
     tasks.spawn("cleanup", cleanup::run(Arc::clone(&cx)));
     tasks.spawn("heartbeat", driver::heartbeat(cx));
 }

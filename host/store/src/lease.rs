@@ -96,6 +96,17 @@ macro_rules! claim {
     };
 }
 
+macro_rules! release_of {
+    ($table:literal) => {
+        sql!(
+            "UPDATE ",
+            $table,
+            " SET look_again_at = ?1, lock_token = NULL, lock_expires_at = NULL, lock_owner = NULL \
+             WHERE lock_token IS NOT NULL"
+        )
+    };
+}
+
 /// The statements of one pipeline.
 pub(crate) struct PipelineSql {
     pub(crate) claim: Sql,
@@ -236,6 +247,20 @@ pub fn extend(
 /// Gives a lease back without having done anything; the row is due at `due`, or earlier if a hint came.
 pub fn release<T: Copy>(tx: &mut dyn Tx, lease: Lease<T>, due: Timestamp) -> Result<(), DbError> {
     free(tx, lease.key, due)?;
+    Ok(())
+}
+
+/// Gives back every lease; its row is due at once.
+///
+/// Only for a database that one process has to itself.
+pub(crate) fn release_all(tx: &mut dyn Tx) -> Result<(), DbError> {
+    const RUNS: Sql = release_of!("runs");
+    const JOBS: Sql = release_of!("jobs");
+    const INSTANCES: Sql = release_of!("instances");
+    const FLEETS: Sql = release_of!("fleets");
+    for table in [RUNS, JOBS, INSTANCES, FLEETS] {
+        tx.exec(table, params![Timestamp::UNIX_EPOCH])?;
+    }
     Ok(())
 }
 

@@ -139,6 +139,8 @@ impl Store {
         let lock = sqlite::lock(&config.path)?;
         let mut writer = sqlite::open_writer(&config.path)?;
         crate::migrations::migrate(&mut writer)?;
+        // This process alone has the file, so whoever held a lease is gone.
+        crate::lease::release_all(&mut SqliteTx(&writer))?;
         let (writes, queue) = mpsc::channel(QUEUE);
         let mut threads = vec![spawn("db-write", move || {
             write_loop(&writer, queue);

@@ -49,12 +49,12 @@ pub fn prepared(runtime: Runtime) -> Result<TestServer> {
     Ok(server)
 }
 
-/// Applies a fleet `f` of `0..max` machines.
+/// Applies a fleet `pool` of `0..max` machines.
 ///
 /// # Errors
 /// If the server refuses it.
 pub fn fleet(server: &TestServer, max: u32) -> Result<()> {
-    let path = server.file("fleet.dstack.yml", &format!("type: fleet\nname: f\nnodes: 0..{max}\nidle_duration: 10m\n"))?;
+    let path = server.file("fleet.dstack.yml", &format!("type: fleet\nname: pool\nnodes: 0..{max}\nidle_duration: 10m\n"))?;
     server.ok(&["apply", "-f", &path, "-y", "-d"])?;
     Ok(())
 }

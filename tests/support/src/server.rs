@@ -1,6 +1,7 @@
 //! A real server: the `dstack` binary in folders of its own, with the client beside it.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -24,14 +25,32 @@ pub fn bin_dir() -> PathBuf {
     }
     let exe = std::env::current_exe().expect("a test knows its own file");
     let dir = exe.ancestors().find(|dir| dir.join("dstack").is_file());
-    dir.expect("build the product first: cargo xtask test, or set DSTACK_TEST_BIN").to_path_buf()
+    dir.expect("build the product first: cargo xtask test, or set DSTACK_TEST_BIN")
+        .to_path_buf()
+}
+
+/// Whether a server answers a request at this port of this machine.
+fn answers(port: u16) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.write_all(b"GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut start = [0; 12];
+        stream.read_exact(&mut start)?;
+        Ok(start.starts_with(b"HTTP/1.1 "))
+    };
+    ask().unwrap_or(false)
 }
 
 /// Asks again and again until there is an answer.
 ///
 /// # Errors
 /// Names `what` if there is none within `patience`.
-pub fn wait_for<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn wait_for<T>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let deadline = Instant::now() + patience;
     loop {
         if let Some(answer) = ask()? {
@@ -72,13 +91,22 @@ impl TestServer {
     pub fn prepare(env: &[(&str, &str)]) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("dstack-test.").tempdir()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let env = env
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_secs(60)))
             .build()
             .into();
-        Ok(Self { home, port, child: None, env, agent })
+        Ok(Self {
+            home,
+            port,
+            child: None,
+            env,
+            agent,
+        })
     }
 
     /// The home folder: `.dstack/` is below it.
@@ -110,7 +138,12 @@ impl TestServer {
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("HOME", self.home()).env("NO_COLOR", "1");
-        for name in ["DSTACK_PROJECT", "DSTACK_TOKEN", "DSTACK_SERVER_URL", "DSTACK_SERVER_DIR"] {
+        for name in [
+            "DSTACK_PROJECT",
+            "DSTACK_TOKEN",
+            "DSTACK_SERVER_URL",
+            "DSTACK_SERVER_DIR",
+        ] {
             command.env_remove(name);
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
@@ -122,10 +155,20 @@ impl TestServer {
     /// # Errors
     /// If it does not answer within 20 s; the text has its log.
     pub fn spawn(&mut self) -> Result<()> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.home().join("server.log"))?;
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.home().join("server.log"))?;
         let child = self
             .command(&bin_dir().join("dstack"))
-            .args(["server", "-y", "--log-level", "debug", "--port", &self.port.to_string()])
+            .args([
+                "server",
+                "-y",
+                "--log-level",
+                "debug",
+                "--port",
+                &self.port.to_string(),
+            ])
             .env("DSTACK_SERVER_ADMIN_TOKEN", ADMIN_TOKEN)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -134,8 +177,14 @@ impl TestServer {
             .context("cannot start the dstack binary")?;
         self.child = Some(child);
         let deadline = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
+        // The port is taken first and answers last, when everything is prepared.
+        while !answers(self.port) {
+            let ended = self
+                .child
+                .as_mut()
+                .map(Child::try_wait)
+                .transpose()?
+                .flatten();
             if ended.is_some() || Instant::now() > deadline {
                 bail!("the server does not start:\n{}", self.log());
             }
@@ -161,7 +210,9 @@ impl TestServer {
     /// # Errors
     /// If it does not end within 15 s or not with success.
     pub fn stop(&mut self) -> Result<Duration> {
-        let Some(mut child) = self.child.take() else { return Ok(Duration::ZERO) };
+        let Some(mut child) = self.child.take() else {
+            return Ok(Duration::ZERO);
+        };
         let began = Instant::now();
         Command::new("kill").arg(child.id().to_string()).status()?;
         let deadline = Instant::now() + Duration::from_secs(15);
@@ -200,7 +251,12 @@ impl TestServer {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         if !out.status.success() {
             let err = String::from_utf8_lossy(&out.stderr);
-            bail!("dstack {} ended with {}\n{text}\n{err}\n{}", args.join(" "), out.status, self.log());
+            bail!(
+                "dstack {} ended with {}\n{text}\n{err}\n{}",
+                args.join(" "),
+                out.status,
+                self.log()
+            );
         }
         Ok(text)
     }
@@ -218,7 +274,10 @@ impl TestServer {
             .send_json(body)?;
         let status = answer.status().as_u16();
         let text = answer.body_mut().read_to_string()?;
-        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+        Ok((
+            status,
+            serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        ))
     }
 
     /// The run with this name, in project `main`.
@@ -226,7 +285,10 @@ impl TestServer {
     /// # Errors
     /// If the server does not answer with a run.
     pub fn run(&self, name: &str) -> Result<Value> {
-        let (status, run) = self.post("/api/project/main/runs/get", &serde_json::json!({ "run_name": name }))?;
+        let (status, run) = self.post(
+            "/api/project/main/runs/get",
+            &serde_json::json!({ "run_name": name }),
+        )?;
         if status != 200 {
             bail!("runs/get {name}: {status} {run}");
         }
@@ -265,7 +327,9 @@ impl TestServer {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let entry = entry?;
-            let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+            let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
+                continue;
+            };
             if Some(pid) == self.pid() {
                 continue;
             }
@@ -284,7 +348,12 @@ impl Drop for TestServer {
         drop(self.kill());
         // What the server started lives on by design; a test leaves nothing behind.
         for (pid, _) in self.processes().unwrap_or_default() {
-            drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status());
+            drop(
+                Command::new("kill")
+                    .args(["-9", &pid.to_string()])
+                    .stderr(Stdio::null())
+                    .status(),
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The first command of a newcomer: from a clean clone to the log of a task.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -176,6 +176,19 @@ fn dstack(built: &Built, home: &Path) -> Command {
     command
 }
 
+/// Whether a server answers a request at this port of this machine.
+fn answers(port: u16) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.write_all(b"GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut start = [0; 12];
+        stream.read_exact(&mut start)?;
+        Ok(start.starts_with(b"HTTP/1.1 "))
+    };
+    ask().unwrap_or(false)
+}
+
 struct Server {
     child: Child,
     url: String,
@@ -199,7 +212,8 @@ impl Server {
             log,
         };
         let deadline = Instant::now() + Duration::from_secs(30);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        // The port is taken first and answers last, when everything is prepared.
+        while !answers(port) {
             if server.child.try_wait()?.is_some() || Instant::now() > deadline {
                 bail!("the server does not start:\n{}", server.tail().join("\n"));
             }

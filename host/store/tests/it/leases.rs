@@ -110,6 +110,24 @@ async fn a_row_is_leased_once_and_again_after_the_holder_died() {
 }
 
 #[tokio::test]
+async fn what_a_dead_server_held_is_due_at_the_next_start() {
+    let (test, job) = with_job().await;
+    let held = claim_one(&test, 100).await.unwrap();
+    assert!(claim_one(&test, 101).await.is_none(), "held");
+    let (folder, path) = (test.folder, test.store.path().to_path_buf());
+    drop(test.store); // the process ends with the lease in its hands
+    let store = dstack_store::Store::open(dstack_store::StoreConfig::file(path)).unwrap();
+    let test = TestStore { store, folder };
+    let again = claim_one(&test, 101).await.unwrap();
+    assert_eq!(again.id(), job.id);
+    let late = test
+        .write(move |tx| apply::apply(tx, held, &Changes::nothing(), at(102)))
+        .await
+        .unwrap();
+    assert_eq!(late.refused, Some(Refusal::LeaseLost));
+}
+
+#[tokio::test]
 async fn heartbeats_extend_a_lease_that_is_still_held() {
     let (test, _) = with_job().await;
     let mut first = claim_one(&test, 100).await.unwrap();

@@ -36,7 +36,7 @@ fn ran_once(server: &TestServer, name: &str) -> Result<()> {
 }
 
 fn nothing_left(server: &TestServer) -> Result<()> {
-    server.ok(&["fleet", "delete", "f", "-y"])?;
+    server.ok(&["fleet", "delete", "pool", "-y"])?;
     wait_for("the end of all processes", PATIENCE, || Ok(server.processes()?.is_empty().then_some(())))
         .with_context(|| format!("{:?}\n{}", server.processes(), server.log()))?;
     let (_, instances) = server.post("/api/instances/list", &serde_json::json!({ "only_active": true }))?;
