@@ -16,7 +16,7 @@ pub enum RuntimeKind {
     Docker,
     /// As processes of this machine, without an image.
     Process,
-    /// Docker if an engine answers at the start, else processes.
+    /// Task by task: in a container if an engine answers and has the image, or its registry answers for it; else as a process.
     Auto,
 }
 

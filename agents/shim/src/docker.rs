@@ -20,7 +20,7 @@ use dstack_agent_protocol::shim::{NetworkMode, PortMapping};
 use futures_util::StreamExt;
 
 pub(crate) use container_config::{HOME_LABEL, IS_TASK_LABEL, Request, TASK_ID_LABEL, gpu_ids};
-pub(crate) use pull::pull;
+pub(crate) use pull::{can_have_image, pull};
 
 const LOG_LINES_KEPT: usize = 5;
 const NOT_FOUND: u16 = 404;
@@ -157,13 +157,20 @@ impl Engine {
         self.docker.inspect_container(id, None).await
     }
 
-    /// Exit code of a container that is over; `None` if it never started.
-    pub(crate) async fn exit_code(&self, id: &str) -> Result<Option<i64>, ApiError> {
+    /// How a container is just now, and its exit code if it is over.
+    pub(crate) async fn state(&self, id: &str) -> Result<(ContainerState, i64), ApiError> {
         let state = self.inspect(id).await?.state.unwrap_or_default();
-        if state.status == Some(ContainerStateStatusEnum::CREATED) {
-            return Ok(None);
-        }
-        Ok(Some(state.exit_code.unwrap_or(-1)))
+        let exit_code = state.exit_code.unwrap_or(-1);
+        let state = match state.status {
+            Some(ContainerStateStatusEnum::CREATED) => ContainerState::Created,
+            Some(
+                ContainerStateStatusEnum::RUNNING
+                | ContainerStateStatusEnum::PAUSED
+                | ContainerStateStatusEnum::RESTARTING,
+            ) => ContainerState::Alive,
+            _ => ContainerState::Exited,
+        };
+        Ok((state, exit_code))
     }
 
     /// Waits until a container is over; returns early if the engine does not answer.

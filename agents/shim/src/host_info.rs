@@ -24,8 +24,8 @@ pub(crate) async fn write(shim: &Shim) {
         return;
     }
     let disk = shim
-        .engine
-        .as_ref()
+        .runtimes
+        .engine()
         .map_or(shim.home.as_path(), |engine| Path::new(&engine.root_dir));
     let written = collect(&shim.gpus, disk)
         .and_then(|info| Ok(write_durably(&path, &serde_json::to_vec(&info)?, 0o644)?));

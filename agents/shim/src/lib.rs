@@ -21,6 +21,7 @@ mod process;
 mod reconcile;
 mod registry;
 mod restore;
+mod runtime;
 mod shim;
 mod state_file;
 mod task;

@@ -68,9 +68,7 @@ pub(crate) fn submit(shim: &Arc<Shim>, config: TaskConfig) -> Result<TaskInfo, H
         )));
     }
     let id = config.id.clone();
-    let mut task = Task::new(config);
-    task.is_process = shim.engine.is_none();
-    let Some(slot) = shim.tasks.add(task) else {
+    let Some(slot) = shim.tasks.add(Task::new(config)) else {
         return Err(HttpError::conflict(format!(
             "request error: task {id} is already submitted"
         )));
@@ -107,6 +105,16 @@ async fn start(shim: Arc<Shim>, slot: Arc<Slot>) {
 async fn start_steps(shim: &Shim, slot: &Slot) -> Result<(), Failure> {
     slot.advance(TaskStatus::Preparing)?;
     let (config, name) = slot.read(|task| (task.config.clone(), task.name.clone()));
+    // Settled before anything is written down: what is written says which runtime the task is of.
+    let is_process = tokio::select! {
+        is_process = shim.runtimes.is_process(&config) => is_process,
+        () = slot.cancel_pull.cancelled() => {
+            // Told to end: this says so.
+            slot.advance(TaskStatus::Pulling)?;
+            false
+        }
+    };
+    slot.update(|task| task.is_process = is_process);
     let dir = make_dir(&shim.tasks_dir(), &name).map_err(executor_error)?;
     slot.update(|task| task.dir = Some(dir.clone()));
     slot.save();
@@ -133,9 +141,9 @@ async fn start_steps(shim: &Shim, slot: &Slot) -> Result<(), Failure> {
         dir: &dir,
         gpus: &gpus,
     };
-    let ports = match &shim.engine {
-        Some(engine) => work.in_container(engine).await?,
-        None => work.as_process().await?,
+    let ports = match shim.runtimes.engine() {
+        Some(engine) if !is_process => work.in_container(engine).await?,
+        _ => work.as_process().await?,
     };
     slot.update(|task| {
         task.advance(TaskStatus::Running)?;
@@ -316,7 +324,7 @@ pub(crate) async fn terminate(
 /// Stops what runs for a task; nothing or something that has ended is fine.
 pub(crate) async fn stop_work(shim: &Shim, slot: &Slot, timeout_s: u32) -> Result<(), String> {
     let (work, name) = slot.read(|task| (task.work.clone(), task.name.clone()));
-    match (work, &shim.engine) {
+    match (work, shim.runtimes.engine()) {
         (Work::Nothing, _) => Ok(()),
         (Work::Container(id), Some(engine)) => engine
             .stop(&id, timeout_s)
@@ -342,7 +350,7 @@ pub(crate) async fn remove(shim: &Shim, slot: &Slot) -> Result<(), HttpError> {
         )));
     }
     let (work, dir) = slot.read(|task| (task.work.clone(), task.dir.clone()));
-    if let (Work::Container(container), Some(engine)) = (&work, &shim.engine) {
+    if let (Work::Container(container), Some(engine)) = (&work, shim.runtimes.engine()) {
         let removed = engine.remove(container).await;
         removed.map_err(|err| HttpError::internal(docker::message(&err)))?;
     }

@@ -35,7 +35,7 @@ pub(crate) fn watch(shim: &Arc<Shim>, slot: &Arc<Slot>) {
     let (shim, slot) = (Arc::clone(shim), Arc::clone(slot));
     let tracker = shim.background.clone();
     tracker.spawn(async move {
-        match (slot.read(|task| task.work.clone()), &shim.engine) {
+        match (slot.read(|task| task.work.clone()), shim.runtimes.engine()) {
             (Work::Container(id), Some(engine)) => engine.wait(&id).await,
             (Work::Process(record), _) => {
                 while record.is_alive() {
@@ -48,17 +48,28 @@ pub(crate) fn watch(shim: &Arc<Shim>, slot: &Arc<Slot>) {
     });
 }
 
-async fn pass(shim: &Shim) {
-    let containers = match &shim.engine {
-        None => HashMap::new(),
-        Some(engine) => match engine.list(&shim.home).await {
-            Ok(listed) => listed.into_iter().map(|c| (c.id, c.state)).collect(),
-            Err(err) => {
-                tracing::error!(error = %err, "containers cannot be listed");
-                return;
-            }
-        },
+/// States of all containers by id; `None` if the engine does not tell, or if no task needs it.
+async fn containers(shim: &Shim) -> Option<HashMap<String, ContainerState>> {
+    let is_needed = |slot: &Arc<Slot>| {
+        slot.read(|task| {
+            task.status == TaskStatus::Running && matches!(task.work, Work::Container(_))
+        })
     };
+    let engine = shim.runtimes.engine()?;
+    if !shim.tasks.all().iter().any(is_needed) {
+        return None;
+    }
+    match engine.list(&shim.home).await {
+        Ok(listed) => Some(listed.into_iter().map(|c| (c.id, c.state)).collect()),
+        Err(err) => {
+            tracing::error!(error = %err, "containers cannot be listed");
+            None
+        }
+    }
+}
+
+async fn pass(shim: &Shim) {
+    let containers = containers(shim).await;
     for slot in shim.tasks.all() {
         // Somebody starts, stops or removes it just now: its turn comes in the next pass.
         let Ok(_operation) = slot.operation.try_lock() else {
@@ -66,7 +77,7 @@ async fn pass(shim: &Shim) {
         };
         match slot.read(|task| (task.status, task.is_cleaned_up)) {
             (TaskStatus::Running, _) => {
-                if let Some((reason, message)) = ended(shim, &slot, &containers).await {
+                if let Some((reason, message)) = ended(shim, &slot, containers.as_ref()).await {
                     let id = slot.read(|task| task.config.id.clone());
                     tracing::info!(task.id = id, reason, message, "a task ended");
                     slot.update(|task| task.finish(reason, &message));
@@ -86,15 +97,14 @@ async fn pass(shim: &Shim) {
 async fn ended(
     shim: &Shim,
     slot: &Slot,
-    containers: &HashMap<String, ContainerState>,
+    containers: Option<&HashMap<String, ContainerState>>,
 ) -> Option<(&'static str, String)> {
     let (work, dir) = slot.read(|task| (task.work.clone(), task.dir.clone()));
-    match (work, &shim.engine) {
-        (Work::Container(id), Some(engine)) => match containers.get(&id) {
+    match (work, shim.runtimes.engine()) {
+        (Work::Container(id), Some(engine)) => match containers?.get(&id) {
             Some(ContainerState::Alive) => None,
-            Some(ContainerState::Created) => Some(not_started()),
-            Some(ContainerState::Exited) => container_ended(engine, &id).await,
-            None => Some((reason::EXECUTOR_ERROR, "container not found".to_owned())),
+            // The list is older than this moment: the task may have been started since.
+            _ => container_ended(engine, &id).await,
         },
         (Work::Process(record), _) => {
             let dir = dir?;
@@ -124,13 +134,14 @@ fn not_started() -> (&'static str, String) {
 }
 
 async fn container_ended(engine: &Engine, id: &str) -> Option<(&'static str, String)> {
-    match engine.exit_code(id).await {
-        Ok(Some(0)) => Some((reason::DONE_BY_RUNNER, String::new())),
-        Ok(Some(_)) => Some((
+    match engine.state(id).await {
+        Ok((ContainerState::Alive, _)) => None,
+        Ok((ContainerState::Created, _)) => Some(not_started()),
+        Ok((ContainerState::Exited, 0)) => Some((reason::DONE_BY_RUNNER, String::new())),
+        Ok((ContainerState::Exited, _)) => Some((
             reason::CONTAINER_EXITED_WITH_ERROR,
             engine.last_log_lines(id).await,
         )),
-        Ok(None) => Some(not_started()),
         Err(err) if docker::is_not_found(&err) => {
             Some((reason::EXECUTOR_ERROR, "container not found".to_owned()))
         }

@@ -21,7 +21,7 @@ use crate::{process, reconcile};
 /// Brings all tasks of an earlier shim back, deletes what belongs to none, and makes keys agree with them.
 pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
     let mut states = read_states(&shim.tasks_dir()).context("task directories cannot be read")?;
-    if let Some(engine) = &shim.engine {
+    if let Some(engine) = shim.runtimes.engine() {
         for container in engine
             .list(&shim.home)
             .await
@@ -46,7 +46,7 @@ pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
         }
         if state.process.is_some() {
             add(shim, process_task(dir, state));
-        } else if shim.engine.is_none() && !state.is_process {
+        } else if shim.runtimes.engine().is_none() && !state.is_process {
             // Its container may run and use the directory: without the engine nobody knows.
             tracing::warn!(
                 task.id = state.id,

@@ -4,18 +4,18 @@ use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use dstack_agent_kit::http::{Listen, Listener, serve};
 use dstack_agent_kit::logging::{self, Tee};
 use dstack_agent_kit::stop::Stop;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use crate::args::{Args, RuntimeKind, TaskDefaults, env_text};
+use crate::args::{Args, TaskDefaults, env_text};
 use crate::components::Components;
-use crate::docker::Engine;
 use crate::gpu::{Detected, GpuLock};
 use crate::registry::Registry;
+use crate::runtime::Runtimes;
 use crate::{api, gpu, host_info, reconcile, restore};
 
 /// Everything the parts of the shim share.
@@ -23,8 +23,7 @@ use crate::{api, gpu, host_info, reconcile, restore};
 pub(crate) struct Shim {
     pub(crate) home: PathBuf,
     pub(crate) defaults: TaskDefaults,
-    /// `None` in the process runtime.
-    pub(crate) engine: Option<Engine>,
+    pub(crate) runtimes: Runtimes,
     pub(crate) tasks: Registry,
     pub(crate) gpus: Detected,
     pub(crate) gpu_lock: GpuLock,
@@ -52,13 +51,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     start_logging(&args, &home)?;
     let stop = Stop::on_signals().context("signals cannot be handled")?;
     let components = Components::start(&args).await?;
-    let engine = connect(args.runtime).await?;
+    let runtimes = Runtimes::connect(args.runtime).await?;
     let gpus = gpu::detect(Path::new("/")).await;
     let shim = Arc::new(Shim {
         defaults: TaskDefaults::new(&args),
         gpu_lock: GpuLock::new(gpus.gpus.iter().map(|gpu| gpu.id.clone())),
         home,
-        engine,
+        runtimes,
         tasks: Registry::default(),
         gpus,
         components,
@@ -83,7 +82,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let reconciler = tokio::spawn(reconcile::run(Arc::clone(&shim)));
     tracing::info!(
         listen = ?listen,
-        runtime = if shim.engine.is_some() { "docker" } else { "process" },
+        runtime = ?shim.runtimes.kind(),
         gpus = shim.gpus.gpus.len(),
         version = dstack_agent_protocol::COMPATIBLE_VERSION,
         "the shim serves"
@@ -118,20 +117,4 @@ fn start_logging(args: &Args, home: &Path) -> anyhow::Result<()> {
     tee.add(file);
     logging::init(args.shim_log_level, &tee);
     Ok(())
-}
-
-async fn connect(runtime: RuntimeKind) -> anyhow::Result<Option<Engine>> {
-    if runtime == RuntimeKind::Process {
-        return Ok(None);
-    }
-    match (Engine::connect().await, runtime) {
-        (Ok(engine), _) => Ok(Some(engine)),
-        (Err(err), RuntimeKind::Auto) => {
-            tracing::info!(reason = %err, "no Docker engine answers: tasks run as processes");
-            Ok(None)
-        }
-        (Err(err), _) => bail!(
-            "no Docker engine answers ({err}): start one, or use --runtime process to run without containers"
-        ),
-    }
 }

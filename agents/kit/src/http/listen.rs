@@ -1,8 +1,10 @@
 //! Where the server listens: a TCP port or a Unix socket.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -47,7 +49,8 @@ impl Listener {
         match listen {
             Listen::Tcp { host, port } => Self::bind_tcp(host, *port).await,
             Listen::Unix(path) => {
-                if UnixStream::connect(path).await.is_ok() {
+                let short = ShortPath::of(path)?;
+                if UnixStream::connect(&short.path).await.is_ok() {
                     return Err(io::Error::new(
                         io::ErrorKind::AddrInUse,
                         format!("{} is served by another process", path.display()),
@@ -57,7 +60,7 @@ impl Listener {
                     Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
                     _ => {}
                 }
-                let listener = UnixListener::bind(path)?;
+                let listener = UnixListener::bind(&short.path)?;
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
                 Ok(Self {
                     kind: Kind::Unix {
@@ -113,6 +116,35 @@ impl Listener {
                 Ok(Stream::Unix(TokioIo::new(listener.accept().await?.0)))
             }
         }
+    }
+}
+
+/// The kernel's limit for the path in a socket's address, beside its closing zero.
+const MAX_ADDRESS_BYTES: usize = 107;
+
+/// A path to a socket that fits into an address.
+struct ShortPath {
+    path: PathBuf,
+    /// An open folder is a short name for itself, for as long as it is open.
+    _folder: Option<File>,
+}
+
+impl ShortPath {
+    fn of(path: &Path) -> io::Result<Self> {
+        if path.as_os_str().len() <= MAX_ADDRESS_BYTES {
+            return Ok(Self {
+                path: path.to_owned(),
+                _folder: None,
+            });
+        }
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let folder = File::open(folder)?;
+        Ok(Self {
+            path: PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name),
+            _folder: Some(folder),
+        })
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) async fn pull(
     mut progress: impl FnMut(ImagePullProgress),
 ) -> Result<(), PullError> {
     let image = with_tag(&config.image_name);
-    if !image.contains(":latest") {
+    if is_kept(&image) {
         match engine.api().inspect_image(&image).await {
             Ok(_) => return Ok(()),
             Err(err) if is_not_found(&err) => {}
@@ -123,6 +123,25 @@ pub(crate) async fn pull(
         speed,
         errors: errors.join(", "),
     })
+}
+
+/// Whether [`pull`] would find the image: it is in the local store, where that counts, or its registry answers for it. The
+/// error is the reason why not.
+pub(crate) async fn can_have_image(engine: &Engine, config: &TaskConfig) -> Result<(), String> {
+    let image = with_tag(&config.image_name);
+    if is_kept(&image) && engine.api().inspect_image(&image).await.is_ok() {
+        return Ok(());
+    }
+    let login = credentials(config);
+    match engine.api().inspect_registry_image(&image, login).await {
+        Ok(_) => Ok(()),
+        Err(err) => Err(message(&err)),
+    }
+}
+
+/// Whether an image that is in the local store is taken from there.
+fn is_kept(image: &str) -> bool {
+    !image.contains(":latest")
 }
 
 /// A name without any colon means its `latest` tag.

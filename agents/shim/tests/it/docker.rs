@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{Fake, Shim, eventually, fake, task};
 
 /// Makes the image if it is not there, and fails with the reason if that does not work.
-fn require_engine() {
+pub(crate) fn require_engine() {
     static READY: OnceLock<()> = OnceLock::new();
     READY.get_or_init(|| {
         let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap());
@@ -37,7 +37,7 @@ fn docker(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn container_exists(task: &Value) -> bool {
+pub(crate) fn container_exists(task: &Value) -> bool {
     let filter = format!("id={}", task["container_id"].as_str().unwrap());
     !docker(&["ps", "-aq", "--filter", &filter]).is_empty()
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, helpers too")]
 
 mod api;
+mod auto;
 mod docker;
 mod process;
 mod pull;

@@ -159,12 +159,26 @@ fn an_image_is_pulled_with_the_tasks_login_and_its_progress_is_told() {
     );
     assert!(!shim.log().contains("hunter2"));
     drop(shim);
-    assert!(
+    let remove = || {
         Command::new("docker")
             .args(["rmi", &image])
             .output()
             .unwrap()
-            .status
-            .success()
-    );
+    };
+    assert!(remove().status.success());
+
+    // Where the image settles the runtime: the registry answers for it, but only those who may log in.
+    let mut shim = Shim::new("auto", &fake.runner);
+    shim.launch();
+    config["id"] = json!(uuid::Uuid::new_v4().to_string());
+    let pulled = shim.task_when(&shim.submit(&config), "terminated");
+    assert_eq!(&pulled["image_pull_progress"], progress, "{pulled}");
+    assert_eq!(shim.remove(pulled["id"].as_str().unwrap()).status, 200);
+    assert!(remove().status.success());
+    config["id"] = json!(uuid::Uuid::new_v4().to_string());
+    config["registry_password"] = json!("wrong");
+    let process = shim.task_when(&shim.submit(&config), "terminated");
+    assert_eq!(process["image_pull_progress"], Value::Null, "{process}");
+    assert!(shim.log().contains("runs as a process"), "{}", shim.log());
+    drop(shim);
 }

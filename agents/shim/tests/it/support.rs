@@ -79,9 +79,7 @@ impl Shim {
             .spawn()
             .unwrap();
         self.child = Some(child);
-        eventually("the shim answers", || {
-            UnixStream::connect(self.socket()).is_ok()
-        });
+        eventually("the shim answers", || connect(&self.socket()).is_ok());
     }
 
     /// Ends the program at once, as a crash would.
@@ -105,7 +103,7 @@ impl Shim {
     }
 
     pub(crate) fn call(&self, head: &str, body: Option<&Value>) -> Reply {
-        call(UnixStream::connect(self.socket()).unwrap(), head, body)
+        call(connect(&self.socket()).unwrap(), head, body)
     }
 
     pub(crate) fn submit(&self, config: &Value) -> String {
@@ -172,7 +170,7 @@ impl Drop for Shim {
             }
             self.launch();
         }
-        if let Ok(stream) = UnixStream::connect(self.socket()) {
+        if let Ok(stream) = connect(&self.socket()) {
             let list = call(stream, "GET /api/tasks", None).json();
             for task in list["tasks"].as_array().unwrap() {
                 let id = task["id"].as_str().unwrap();
@@ -185,6 +183,13 @@ impl Drop for Shim {
             drop(child.wait());
         }
     }
+}
+
+/// Connects even if the path is longer than a socket's address may be.
+fn connect(path: &Path) -> std::io::Result<UnixStream> {
+    use std::os::fd::AsRawFd;
+    let folder = std::fs::File::open(path.parent().unwrap())?;
+    UnixStream::connect(format!("/proc/self/fd/{}/shim.sock", folder.as_raw_fd()))
 }
 
 pub(crate) struct Reply {

@@ -1,0 +1,82 @@
+//! Which runtime a task gets: the one of the settings, or the one its image allows.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::bail;
+use dstack_agent_protocol::shim::TaskConfig;
+
+use crate::args::RuntimeKind;
+use crate::docker::{self, Engine};
+
+/// How long engine and registry together may take to answer for an image.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+
+/// The runtimes of this shim.
+#[derive(Debug)]
+pub(crate) struct Runtimes {
+    kind: RuntimeKind,
+    /// Empty in the process runtime and, if both are allowed, until an engine answers for the first time.
+    engine: OnceLock<Engine>,
+}
+
+impl Runtimes {
+    pub(crate) async fn connect(kind: RuntimeKind) -> anyhow::Result<Self> {
+        let engine = OnceLock::new();
+        if kind != RuntimeKind::Process {
+            match (Engine::connect().await, kind) {
+                (Ok(found), _) => drop(engine.set(found)),
+                (Err(err), RuntimeKind::Auto) => {
+                    tracing::info!(reason = %err, "no Docker engine answers: tasks run as processes");
+                }
+                (Err(err), _) => bail!(
+                    "no Docker engine answers ({err}): start one, or use --runtime process to run without containers"
+                ),
+            }
+        }
+        Ok(Self { kind, engine })
+    }
+
+    pub(crate) fn kind(&self) -> RuntimeKind {
+        self.kind
+    }
+
+    /// The engine, whose containers may be there whatever the next task gets.
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.engine.get()
+    }
+
+    /// Whether the task runs without a container.
+    pub(crate) async fn is_process(&self, config: &TaskConfig) -> bool {
+        match self.kind {
+            RuntimeKind::Docker => return false,
+            RuntimeKind::Process => return true,
+            RuntimeKind::Auto => {}
+        }
+        let reason = match tokio::time::timeout(ANSWER_LIMIT, self.can_have_image(config)).await {
+            Ok(Ok(())) => return false,
+            Ok(Err(reason)) => reason,
+            Err(_) => format!("no answer within {} s", ANSWER_LIMIT.as_secs()),
+        };
+        tracing::info!(
+            task.id = config.id,
+            image = config.image_name,
+            reason,
+            "Docker cannot have the image: the task runs as a process"
+        );
+        true
+    }
+
+    /// The error is the reason why not.
+    async fn can_have_image(&self, config: &TaskConfig) -> Result<(), String> {
+        let engine = match self.engine.get() {
+            Some(engine) => engine,
+            None => {
+                let found = Engine::connect().await;
+                let found = found.map_err(|err| format!("no Docker engine answers: {err}"))?;
+                self.engine.get_or_init(|| found)
+            }
+        };
+        docker::can_have_image(engine, config).await
+    }
+}
