@@ -147,3 +147,48 @@ impl Show for FleetPlan {
         self.offers.show(client);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dstack_backend_types::JobProvisioningData;
+    use serde_json::{Value, json};
+
+    use super::Show;
+    use crate::compat::Client;
+
+    fn shown(backend: &str, ours: bool) -> Value {
+        let mut data: JobProvisioningData = serde_json::from_value(json!({
+            "backend": backend,
+            "instance_type": {"name": "big", "resources": {"cpus": 1, "memory_mib": 1024, "gpus": [], "spot": false}},
+            "instance_id": "i", "region": "r", "price": 0.0, "username": "root", "dockerized": false,
+        }))
+        .unwrap();
+        data.show(&Client {
+            version: None,
+            ours,
+        });
+        serde_json::to_value(data).unwrap()
+    }
+
+    #[test]
+    fn the_official_client_sees_remote_for_what_it_does_not_know() {
+        for (backend, ours, word, name) in [
+            ("local", false, "remote", "local:big"),
+            ("acme", false, "remote", "acme:big"),
+            ("local", true, "local", "big"),
+            ("aws", false, "aws", "big"),
+            ("remote", false, "remote", "big"),
+        ] {
+            let data = shown(backend, ours);
+            assert_eq!(
+                (&data["backend"], &data["instance_type"]["name"]),
+                (&json!(word), &json!(name))
+            );
+            assert_eq!(
+                (&data["hostname"], &data["ssh_port"]),
+                (&json!(""), &json!(22)),
+                "never null"
+            );
+        }
+    }
+}
