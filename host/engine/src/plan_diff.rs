@@ -88,41 +88,6 @@ pub fn fleet_update(old: &FleetSpec, new: &FleetSpec) -> Result<FleetUpdate, Fle
     Ok(update)
 }
 
-/// What differs, and what of it is fixed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Diff {
-    /// Names of the fields that differ, as far as they are known.
-    pub changed: Vec<String>,
-    /// Why that cannot change in place; empty when it can.
-    pub refused: Vec<String>,
-}
-
-impl Diff {
-    /// Whether nothing differs.
-    pub fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.refused.is_empty()
-    }
-
-    /// Whether everything that differs may change in place.
-    pub fn is_updatable(&self) -> bool {
-        self.refused.is_empty()
-    }
-}
-
-/// [`fleet_update`] for callers that show the difference either way.
-pub fn fleet(old: &FleetSpec, new: &FleetSpec) -> Diff {
-    match fleet_update(old, new) {
-        Ok(update) => Diff {
-            changed: update.changed,
-            refused: Vec::new(),
-        },
-        Err(fixed) => Diff {
-            changed: Vec::new(),
-            refused: vec![fixed.to_string()],
-        },
-    }
-}
-
 fn fields(configuration: &FleetConfiguration) -> Map<String, Value> {
     match serde_json::to_value(configuration) {
         Ok(Value::Object(map)) => map,

@@ -248,6 +248,17 @@ fn end_unfinished(jobs: &BTreeMap<u32, Job<'_>>, changes: &mut Changes) {
     }
 }
 
+/// A replica that is not tried again with the others. The reasons of its siblings do not tell: a replica that is
+/// tried again as a whole has jobs that the server ended.
+fn ended_well(jobs: &BTreeMap<u32, Job<'_>>) -> bool {
+    jobs.values().filter_map(|job| job.last()).all(|job| {
+        matches!(
+            job.termination_reason,
+            Some(Reason::DoneByRunner | Reason::ScaledDown)
+        )
+    })
+}
+
 fn submit_again(view: &View, jobs: &BTreeMap<u32, Job<'_>>, changes: &mut Changes, ids: &mut Ids) {
     for job in jobs.values().filter_map(|job| job.last()) {
         let new = admit::again(job, JobId(ids.uuid()), view.run.deployment_num, view.now);
@@ -316,15 +327,14 @@ fn pending(view: &View, ids: &mut Ids) -> Changes {
         }
     }
     for jobs in replicas.values() {
-        let retrying = run.resubmission_attempt > 0;
-        if retrying && !contribution(view, jobs).retry {
+        if run.resubmission_attempt > 0 && ended_well(jobs) {
             continue;
         }
         submit_again(view, jobs, &mut changes, ids);
     }
     if changes.new_jobs.is_empty() {
-        // Only the time for retries ran out while the run was waiting.
-        changes.run_ends(run, RunTerminationReason::RetryLimitExceeded);
+        // Nothing is left to do: all replicas ended well or were scaled down.
+        changes.run_ends(run, RunTerminationReason::AllJobsDone);
     } else {
         changes.run_becomes(run, RunStatus::Submitted);
     }

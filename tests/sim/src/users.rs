@@ -23,21 +23,21 @@ pub fn fleets(size: u32) -> Vec<(&'static str, Value)> {
     vec![
         (
             "main",
-            json!({"nodes": format!("0..{size}"), "resources": no_disk, "spot_policy": "auto", "idle_duration": 120}),
+            json!({"nodes": format!("0..{}", size * 2), "resources": no_disk, "spot_policy": "auto", "idle_duration": 120}),
         ),
         (
             "shared",
-            json!({"nodes": format!("0..{}", size / 8 + 2), "blocks": 8, "spot_policy": "auto",
+            json!({"nodes": format!("0..{}", size / 2 + 4), "blocks": 8, "spot_policy": "auto",
             "resources": {"gpu": "1..", "disk": null}, "idle_duration": 300}),
         ),
         (
             "cluster",
-            json!({"nodes": format!("0..{}", size / 8 + 4), "placement": "cluster", "resources": no_disk,
+            json!({"nodes": format!("0..{}", size + 8), "placement": "cluster", "resources": no_disk,
             "idle_duration": 60}),
         ),
         (
             "kept",
-            json!({"nodes": "2..6", "resources": no_disk, "idle_duration": 60}),
+            json!({"nodes": format!("2..{}", size / 4 + 6), "resources": no_disk, "idle_duration": 60}),
         ),
     ]
 }

@@ -13,7 +13,7 @@ use crate::view::{FleetFacts, provisioning_timeout};
 use crate::{fleets, instances, job_running, job_submitted, job_terminating, runs, spec};
 
 /// How many machines of a pool a decision sees.
-const POOL: usize = 200;
+const POOL: usize = 50;
 
 impl World {
     /// The newest submissions of the other jobs of a job's replica, by job number.
