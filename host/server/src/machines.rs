@@ -57,7 +57,10 @@ impl Machines {
             Ok(None) => {
                 let lost = TaskState {
                     running: false,
-                    ended: Some(("executor_error".to_owned(), "the machine does not know the task any more".to_owned())),
+                    ended: Some((
+                        "executor_error".to_owned(),
+                        "the machine does not know the task any more".to_owned(),
+                    )),
                     ports: None,
                 };
                 (Answer::Task(lost), None)
@@ -67,8 +70,19 @@ impl Machines {
     }
 
     /// Ends as soon as a task is no longer `known`, or after `wait`.
-    pub(crate) async fn task_changed(&self, at: &Address, id: &str, known: TaskStatus, wait: Duration) -> bool {
-        match self.remote.shim(at).task_when_changed(id, known, wait).await {
+    pub(crate) async fn task_changed(
+        &self,
+        at: &Address,
+        id: &str,
+        known: TaskStatus,
+        wait: Duration,
+    ) -> bool {
+        match self
+            .remote
+            .shim(at)
+            .task_when_changed(id, known, wait)
+            .await
+        {
             Ok(info) => info.is_none_or(|info| info.status != known),
             Err(_) => false,
         }
@@ -95,12 +109,19 @@ impl Machines {
         match given.await {
             Ok(started) => {
                 let said = |text: String| (!text.is_empty()).then_some(text);
-                let (working_dir, username) =
-                    started.map(|it| (said(it.working_dir), said(it.username))).unwrap_or_default();
-                Answer::Started { working_dir, username }
+                let (working_dir, username) = started
+                    .map(|it| (said(it.working_dir), said(it.username)))
+                    .unwrap_or_default();
+                Answer::Started {
+                    working_dir,
+                    username,
+                }
             }
             // A runner that already runs the job: the answer to an earlier try was lost.
-            Err(error) if error.status() == Some(409) => Answer::Started { working_dir: None, username: None },
+            Err(error) if error.status() == Some(409) => Answer::Started {
+                working_dir: None,
+                username: None,
+            },
             Err(error) => not_there(&error),
         }
     }
@@ -122,9 +143,19 @@ impl Machines {
     }
 
     /// Has the shim end a task at once and forget it. A task that it does not know is a success.
-    pub(crate) async fn remove(&self, at: &Address, id: &str, reason: String, message: String) -> Result<(), RemoteError> {
+    pub(crate) async fn remove(
+        &self,
+        at: &Address,
+        id: &str,
+        reason: String,
+        message: String,
+    ) -> Result<(), RemoteError> {
         let shim = self.remote.shim(at);
-        let order = TerminateRequest { termination_reason: reason, termination_message: message, timeout: 0 };
+        let order = TerminateRequest {
+            termination_reason: reason,
+            termination_message: message,
+            timeout: 0,
+        };
         if shim.terminate(id, &order).await?.is_some() {
             shim.remove(id).await?;
         }
@@ -150,34 +181,73 @@ impl Machines {
             20 => HealthStatus::Failure,
             _ => HealthStatus::Warning,
         };
-        Ok(Some((status, dcgm.incidents.into_iter().next().map(|incident| incident.error_message))))
+        Ok(Some((
+            status,
+            dcgm.incidents
+                .into_iter()
+                .next()
+                .map(|incident| incident.error_message),
+        )))
     }
 
     /// Ids of the tasks that a shim knows.
     pub(crate) async fn tasks(&self, at: &Address) -> Result<Vec<String>, RemoteError> {
-        Ok(self.remote.shim(at).tasks().await?.tasks.into_iter().map(|task| task.id).collect())
+        Ok(self
+            .remote
+            .shim(at)
+            .tasks()
+            .await?
+            .tasks
+            .into_iter()
+            .map(|task| task.id)
+            .collect())
     }
 }
 
 /// The runner's port as the server reaches it.
 pub(crate) fn runner_port(runtime: Option<&Arc<JobRuntimeData>>) -> u16 {
-    runtime.and_then(|data| data.ports.as_ref()).and_then(|ports| ports.get(&RUNNER_PORT).copied()).unwrap_or(RUNNER_PORT)
+    runtime
+        .and_then(|data| data.ports.as_ref())
+        .and_then(|ports| ports.get(&RUNNER_PORT).copied())
+        .unwrap_or(RUNNER_PORT)
 }
 
 fn not_there(error: &RemoteError) -> Answer {
-    if error.is_refused() { Answer::NotUp } else { Answer::Unreachable(error.to_string()) }
+    if error.is_refused() {
+        Answer::NotUp
+    } else {
+        Answer::Unreachable(error.to_string())
+    }
 }
 
 fn task_state(info: &TaskInfo) -> TaskState {
-    let ended = (info.status == TaskStatus::Terminated)
-        .then(|| (info.termination_reason.clone(), info.termination_message.clone()));
-    let ports = info.ports.as_ref().map(|ports| ports.iter().map(|port| (port.container, port.host)).collect::<BTreeMap<_, _>>());
-    TaskState { running: info.status == TaskStatus::Running, ended, ports }
+    let ended = (info.status == TaskStatus::Terminated).then(|| {
+        (
+            info.termination_reason.clone(),
+            info.termination_message.clone(),
+        )
+    });
+    let ports = info.ports.as_ref().map(|ports| {
+        ports
+            .iter()
+            .map(|port| (port.container, port.host))
+            .collect::<BTreeMap<_, _>>()
+    });
+    TaskState {
+        running: info.status == TaskStatus::Running,
+        ended,
+        ports,
+    }
 }
 
 /// The engine's view of what a runner reported.
 pub(crate) fn pulled(answer: &PullResponse, stored: bool, reports_connections: bool) -> Pulled {
-    let end = answer.job_states.iter().rev().find(|state| matches!(state.state, JobState::Done | JobState::Failed | JobState::Terminated));
+    let end = answer.job_states.iter().rev().find(|state| {
+        matches!(
+            state.state,
+            JobState::Done | JobState::Failed | JobState::Terminated
+        )
+    });
     Pulled {
         stored,
         news: !answer.job_logs.is_empty() || !answer.job_states.is_empty(),
@@ -199,6 +269,10 @@ pub(crate) type Archives = Vec<(String, Bytes)>;
 impl RunnerOrder {
     /// With these blobs.
     pub(crate) fn new(submit: SubmitRequest, archives: Archives, code: Option<Bytes>) -> Self {
-        Self { submit, archives, code }
+        Self {
+            submit,
+            archives,
+            code,
+        }
     }
 }

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use dstack_backend_types::methods::{CreateInstanceRequest, RunJobRequest};
-use dstack_backend_types::{BackendError, BackendType, InstanceOfferWithAvailability, JobProvisioningData, Requirements, SshKey};
+use dstack_backend_types::{
+    BackendError, BackendType, InstanceOfferWithAvailability, JobProvisioningData, Requirements,
+    SshKey,
+};
 use dstack_engine::ids::ProjectId;
 use dstack_engine::view::BackendAbilities;
 use futures_util::future::BoxFuture;
@@ -78,7 +81,10 @@ pub trait Clouds: Send + Sync {
         key: &'a SshKey,
     ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>>;
     /// Ends a machine; one that is gone is a success, `not_yet_terminated` asks to call again.
-    fn terminate<'a>(&'a self, machine: &'a CloudMachine) -> BoxFuture<'a, Result<(), BackendError>>;
+    fn terminate<'a>(
+        &'a self,
+        machine: &'a CloudMachine,
+    ) -> BoxFuture<'a, Result<(), BackendError>>;
     /// Ends whatever carries a provider reference; nothing is a success. A backend that cannot list its resources is
     /// asked nothing.
     fn end_by_ref<'a>(

@@ -50,6 +50,8 @@ impl Tasks {
     /// Waits for the end of every task, at most for `patience`: then false.
     pub async fn wait(&self, patience: Duration) -> bool {
         self.tracker.close();
-        tokio::time::timeout(patience, self.tracker.wait()).await.is_ok()
+        tokio::time::timeout(patience, self.tracker.wait())
+            .await
+            .is_ok()
     }
 }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use dstack_agent_protocol::Secret;
 use dstack_agent_protocol::runner::{
-    ClusterInfo, FileArchive, JobSpec, JobSshKey, JobSubmission, RepoCredentials, RepoData, Run, RunSpec, SubmitRequest,
-    UnixUser,
+    ClusterInfo, FileArchive, JobSpec, JobSshKey, JobSubmission, RepoCredentials, RepoData, Run,
+    RunSpec, SubmitRequest, UnixUser,
 };
 use dstack_agent_protocol::shim::{InstanceMount, NetworkMode, TaskConfig};
 use dstack_api::config::MountPoint;
@@ -45,7 +45,11 @@ impl TaskOrder<'_> {
             gpu: runtime.and_then(|data| data.gpu).map_or(-1, i64::from),
             cpu: runtime.and_then(|data| data.cpu).unwrap_or(0.0),
             memory: runtime.and_then(|data| data.memory).map_or(0, gigabytes),
-            shm_size: spec.requirements.resources.shm_size.map_or(0, |size| gigabytes(size.0)),
+            shm_size: spec
+                .requirements
+                .resources
+                .shm_size
+                .map_or(0, |size| gigabytes(size.0)),
             network_mode: match runtime.map(|data| data.network_mode) {
                 Some(JobNetwork::Bridge) => NetworkMode::Bridge,
                 Some(JobNetwork::Host) | None => NetworkMode::Host,
@@ -68,7 +72,11 @@ fn mounts(job: &JobRow) -> Vec<InstanceMount> {
         .iter()
         .flatten()
         .filter_map(|mount| match mount {
-            MountPoint::Instance { instance_path, path, optional } => Some(InstanceMount {
+            MountPoint::Instance {
+                instance_path,
+                path,
+                optional,
+            } => Some(InstanceMount {
                 instance_path: instance_path.clone(),
                 path: path.clone(),
                 optional: *optional,
@@ -78,7 +86,10 @@ fn mounts(job: &JobRow) -> Vec<InstanceMount> {
         .collect()
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "memory of a machine is far below 2^63 bytes")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "memory of a machine is far below 2^63 bytes"
+)]
 fn gigabytes(amount: f64) -> i64 {
     (amount * 1024.0 * 1024.0 * 1024.0) as i64
 }
@@ -117,7 +128,10 @@ impl JobOrder<'_> {
             configuration_path: run.spec.configuration_path.clone().unwrap_or_default(),
         };
         SubmitRequest {
-            run: Run { id: run.id.to_string(), run_spec: run_spec.clone() },
+            run: Run {
+                id: run.id.to_string(),
+                run_spec: run_spec.clone(),
+            },
             job_spec: JobSpec {
                 replica_num: spec.replica_num,
                 job_num: spec.job_num,
@@ -129,9 +143,15 @@ impl JobOrder<'_> {
                     groupname: user.groupname.clone(),
                 }),
                 commands: spec.commands.clone(),
-                env: self.env.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
+                env: self
+                    .env
+                    .into_iter()
+                    .map(|(name, value)| (name, Secret::new(value)))
+                    .collect(),
                 single_branch: spec.single_branch,
-                max_duration: spec.max_duration.and_then(|limit| u64::try_from(limit).ok()),
+                max_duration: spec
+                    .max_duration
+                    .and_then(|limit| u64::try_from(limit).ok()),
                 ssh_key: spec.ssh_key.as_ref().map(|key| JobSshKey {
                     private: Secret::new(key.private.expose().clone()),
                     public: key.public.clone(),
@@ -143,16 +163,25 @@ impl JobOrder<'_> {
                 file_archives: spec
                     .file_archives
                     .iter()
-                    .map(|archive| FileArchive { id: archive.id.to_string(), path: archive.path.clone() })
+                    .map(|archive| FileArchive {
+                        id: archive.id.to_string(),
+                        path: archive.path.clone(),
+                    })
                     .collect(),
             },
-            job_submission: JobSubmission { id: job.id.to_string() },
+            job_submission: JobSubmission {
+                id: job.id.to_string(),
+            },
             cluster_info: cluster(self.cluster),
             secrets: std::collections::BTreeMap::new(),
             repo_credentials: self.repo_creds.map(|creds| RepoCredentials {
                 clone_url: creds.clone_url,
-                private_key: creds.private_key.map(|key| Secret::new(key.expose().clone())),
-                oauth_token: creds.oauth_token.map(|token| Secret::new(token.expose().clone())),
+                private_key: creds
+                    .private_key
+                    .map(|key| Secret::new(key.expose().clone())),
+                oauth_token: creds
+                    .oauth_token
+                    .map(|token| Secret::new(token.expose().clone())),
             }),
             log_quota_hour: self.log_quota_hour,
             run_spec,
@@ -185,8 +214,9 @@ fn repo_data(data: Option<&RunRepoData>) -> RepoData {
             repo_dir: Some(repo_dir.clone()),
             ..RepoData::default()
         },
-        Some(RunRepoData::Virtual {}) | None => {
-            RepoData { repo_type: "virtual".to_owned(), ..RepoData::default() }
-        }
+        Some(RunRepoData::Virtual {}) | None => RepoData {
+            repo_type: "virtual".to_owned(),
+            ..RepoData::default()
+        },
     }
 }

@@ -35,7 +35,10 @@ pub(crate) async fn run(cx: Arc<Context>) {
 /// Works on what is due; how many entries are done with.
 async fn pass(cx: &Context) -> Result<usize, DbError> {
     let now = cx.now();
-    let due = cx.store.read(move |tx| cleanups::due(tx, now, BATCH)).await?;
+    let due = cx
+        .store
+        .read(move |tx| cleanups::due(tx, now, BATCH))
+        .await?;
     let mut done = 0;
     for entry in due {
         let id = entry.id;
@@ -47,9 +50,20 @@ async fn pass(cx: &Context) -> Result<usize, DbError> {
             Err(error) => {
                 let wait = 5 << entry.attempts.min(7);
                 let (backend, provider_ref) = (entry.row.backend.as_str(), &entry.row.provider_ref);
-                tracing::warn!(backend, provider_ref, error = error.message, wait_s = wait, "cleanup did not succeed yet");
-                let at = cx.now().saturating_add(SignedDuration::from_secs(wait)).unwrap_or(now);
-                cx.store.write(move |tx| cleanups::later(tx, id, at)).await?;
+                tracing::warn!(
+                    backend,
+                    provider_ref,
+                    error = error.message,
+                    wait_s = wait,
+                    "cleanup did not succeed yet"
+                );
+                let at = cx
+                    .now()
+                    .saturating_add(SignedDuration::from_secs(wait))
+                    .unwrap_or(now);
+                cx.store
+                    .write(move |tx| cleanups::later(tx, id, at))
+                    .await?;
             }
         }
     }
@@ -69,7 +83,11 @@ async fn end(cx: &Context, entry: &QueuedCleanup) -> Result<(), BackendError> {
             };
             cx.clouds.terminate(&machine).await
         }
-        None => cx.clouds.end_by_ref(row.project_id, &row.backend, &row.region, &row.provider_ref).await,
+        None => {
+            cx.clouds
+                .end_by_ref(row.project_id, &row.backend, &row.region, &row.provider_ref)
+                .await
+        }
     };
     match ended {
         Err(error) if error.kind == ErrorKind::NotFound => Ok(()),

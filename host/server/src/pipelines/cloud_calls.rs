@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dstack_backend_types::methods::{CreateInstanceRequest, RunJobRequest};
 use dstack_backend_types::{
-    BackendError, BackendType, ErrorKind, InstanceConfiguration, InstanceOfferWithAvailability as Offer, JobInfo,
-    JobMount, JobProvisioningData, RunInfo,
+    BackendError, BackendType, ErrorKind, InstanceConfiguration,
+    InstanceOfferWithAvailability as Offer, JobInfo, JobMount, JobProvisioningData, RunInfo,
 };
 use dstack_engine::combine::Wanted;
 use dstack_engine::ids::ProjectId;
@@ -35,7 +35,10 @@ pub(super) async fn offers(
             unallocated_resources: false,
         })
         .await;
-    let lists = answers.into_iter().filter_map(|answer| answer.offers.ok()).collect();
+    let lists = answers
+        .into_iter()
+        .filter_map(|answer| answer.offers.ok())
+        .collect();
     offers::select(lists, wanted, sharing, cx.limits.offers_per_fleet)
 }
 
@@ -53,17 +56,29 @@ pub(super) struct Order<'a> {
 }
 
 /// Tries offers in their order until one holds or one gives no answer.
-pub(super) async fn try_in_order(cx: &Context, order: &Order<'_>, offers: &[Offer]) -> Vec<Attempt> {
+pub(super) async fn try_in_order(
+    cx: &Context,
+    order: &Order<'_>,
+    offers: &[Offer],
+) -> Vec<Attempt> {
     let abilities = cx.clouds.backends(order.project_id).await;
     let mut attempts = Vec::new();
     for offer in offers {
-        let creates = abilities.iter().any(|backend| backend.name == offer.backend && backend.creates_instances);
+        let creates = abilities
+            .iter()
+            .any(|backend| backend.name == offer.backend && backend.creates_instances);
         let made = if creates {
-            cx.clouds.create_instance(order.project_id, &offer.backend, instance(order, offer)).await
+            cx.clouds
+                .create_instance(order.project_id, &offer.backend, instance(order, offer))
+                .await
         } else if let Some(job) = job(order, offer) {
-            cx.clouds.run_job(order.project_id, &offer.backend, job).await
+            cx.clouds
+                .run_job(order.project_id, &offer.backend, job)
+                .await
         } else {
-            Err(BackendError::unsupported("the backend makes no machines without a job"))
+            Err(BackendError::unsupported(
+                "the backend makes no machines without a job",
+            ))
         };
         if let Err(error) = &made {
             let (backend, region) = (offer.backend.as_str(), offer.region.as_str());
@@ -85,13 +100,21 @@ fn judge(offer: &Offer, made: Result<JobProvisioningData, BackendError>) -> Atte
         Ok(data) => return Attempt::Made(Box::new(data)),
         Err(error) => error,
     };
-    let text = format!("{} {} in {}: {}", offer.backend.as_str(), offer.instance.name, offer.region, error.message);
+    let text = format!(
+        "{} {} in {}: {}",
+        offer.backend.as_str(),
+        offer.instance.name,
+        offer.region,
+        error.message
+    );
     match error.kind {
         ErrorKind::SkipOffer => Attempt::Skipped,
         // The call may have reached the provider.
-        ErrorKind::Timeout | ErrorKind::Cancelled | ErrorKind::Transport | ErrorKind::Panic | ErrorKind::Internal => {
-            Attempt::Unknown(text)
-        }
+        ErrorKind::Timeout
+        | ErrorKind::Cancelled
+        | ErrorKind::Transport
+        | ErrorKind::Panic
+        | ErrorKind::Internal => Attempt::Unknown(text),
         ErrorKind::NoCapacity
         | ErrorKind::NotFound
         | ErrorKind::Auth
@@ -165,7 +188,11 @@ fn job(order: &Order<'_>, offer: &Offer) -> Option<RunJobRequest> {
 
 fn mount(mount: &dstack_api::config::MountPoint) -> Option<JobMount> {
     match mount {
-        dstack_api::config::MountPoint::Instance { instance_path, path, .. } => Some(JobMount {
+        dstack_api::config::MountPoint::Instance {
+            instance_path,
+            path,
+            ..
+        } => Some(JobMount {
             volume: None,
             instance_path: Some(instance_path.clone()),
             path: path.clone(),

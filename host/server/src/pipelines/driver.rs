@@ -52,7 +52,9 @@ pub(crate) trait Pipe: Send + Sync + 'static {
 
 /// Runs a pipeline until the server stops.
 pub(crate) async fn run<P: Pipe>(cx: Arc<Context>) {
-    let Some(wake) = cx.hints.of(P::PIPELINE) else { return };
+    let Some(wake) = cx.hints.of(P::PIPELINE) else {
+        return;
+    };
     let permits = Arc::new(Semaphore::new(P::WORKERS));
     loop {
         tokio::select! {
@@ -68,14 +70,21 @@ pub(crate) async fn run<P: Pipe>(cx: Arc<Context>) {
 
 /// Claims what can be started at once, and starts it.
 async fn start_due<P: Pipe>(cx: &Arc<Context>, permits: &Arc<Semaphore>) -> Result<(), DbError> {
-    let Some(wake) = cx.hints.of(P::PIPELINE) else { return Ok(()) };
+    let Some(wake) = cx.hints.of(P::PIPELINE) else {
+        return Ok(());
+    };
     let free = permits.available_permits();
     if free == 0 {
         wake.backlog();
         return Ok(());
     }
     let limit = u32::try_from(free).unwrap_or(u32::MAX);
-    let how = Claim { now: cx.now(), sent: Instant::now(), duration: LEASE, limit };
+    let how = Claim {
+        now: cx.now(),
+        sent: Instant::now(),
+        duration: LEASE,
+        limit,
+    };
     let (leases, next) = cx
         .store
         .write(move |tx| {
@@ -85,7 +94,9 @@ async fn start_due<P: Pipe>(cx: &Arc<Context>, permits: &Arc<Semaphore>) -> Resu
         })
         .await?;
     for lease in leases {
-        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else { break };
+        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
+            break;
+        };
         let row: dstack_engine::changes::RowId = lease.id().into();
         let key = lease.key();
         wake.begin(row.0);
@@ -124,13 +135,24 @@ async fn start_due<P: Pipe>(cx: &Arc<Context>, permits: &Arc<Semaphore>) -> Resu
 }
 
 /// Writes what a step decided, wakes whom it concerns, and says when the row is due again.
-pub(crate) async fn finish<T>(cx: &Context, lease: Lease<T>, changes: Changes) -> Result<Option<Duration>, StepError>
+pub(crate) async fn finish<T>(
+    cx: &Context,
+    lease: Lease<T>,
+    changes: Changes,
+) -> Result<Option<Duration>, StepError>
 where
     T: Copy + Send + 'static,
 {
     let (now, look_again) = (cx.now(), changes.look_again);
-    let applied = cx.store.write(move |tx| apply::apply(tx, lease, &changes, now)).await?;
-    Ok(if settle(cx, &applied) { look_again } else { Some(Duration::ZERO) })
+    let applied = cx
+        .store
+        .write(move |tx| apply::apply(tx, lease, &changes, now))
+        .await?;
+    Ok(if settle(cx, &applied) {
+        look_again
+    } else {
+        Some(Duration::ZERO)
+    })
 }
 
 /// Writes changes in the middle of a step; `None` if they were refused and the lease is gone.
@@ -143,8 +165,10 @@ where
     T: Copy + Send + 'static,
 {
     let now = cx.now();
-    let (applied, lease) =
-        cx.store.write(move |tx| apply::apply_keeping(tx, lease, &changes, now)).await?;
+    let (applied, lease) = cx
+        .store
+        .write(move |tx| apply::apply_keeping(tx, lease, &changes, now))
+        .await?;
     settle(cx, &applied);
     Ok(lease)
 }
@@ -189,7 +213,11 @@ pub(crate) async fn heartbeat(cx: Arc<Context>) {
             continue;
         }
         let (now, count) = (cx.now(), keys.len());
-        match cx.store.write(move |tx| dstack_store::lease::extend(tx, &keys, now, LEASE)).await {
+        match cx
+            .store
+            .write(move |tx| dstack_store::lease::extend(tx, &keys, now, LEASE))
+            .await
+        {
             Ok(held) if held.len() < count => {
                 tracing::debug!(lost = count - held.len(), "leases ended before their steps");
             }

@@ -26,7 +26,10 @@ pub(crate) struct ProjectFacts {
 impl ProjectFacts {
     /// The keys that open the project's machines.
     pub(crate) fn keys(&self) -> Keys {
-        Keys { target: self.private_key.clone(), proxy: None }
+        Keys {
+            target: self.private_key.clone(),
+            proxy: None,
+        }
     }
 
     /// The project's key for a backend; only its public half leaves the server.
@@ -50,7 +53,9 @@ pub(crate) async fn project(cx: &Context, id: ProjectId) -> Result<Arc<ProjectFa
         }
     }
     let row = cx.store.read(move |tx| projects::get(tx, id)).await?;
-    let row = row.ok_or_else(|| DbError::Missing { what: format!("project {id}") })?;
+    let row = row.ok_or_else(|| DbError::Missing {
+        what: format!("project {id}"),
+    })?;
     let private_key = cx.keyring.open(&row.ssh_private_key)?;
     let facts = Arc::new(ProjectFacts {
         name: Arc::from(row.name.as_str()),
@@ -66,8 +71,15 @@ pub(crate) async fn project(cx: &Context, id: ProjectId) -> Result<Arc<ProjectFa
 pub(crate) async fn user(cx: &Context, run: &RunRow) -> Result<(String, Vec<String>), StepError> {
     let id: UserId = run.user_id;
     let row = cx.store.read(move |tx| users::get(tx, id)).await?;
-    let mut keys: Vec<String> = run.spec.ssh_key_pub.iter().map(|key| key.trim().to_owned()).collect();
-    let (name, own) = row.map(|row| (row.name, row.ssh_public_key)).unwrap_or_default();
+    let mut keys: Vec<String> = run
+        .spec
+        .ssh_key_pub
+        .iter()
+        .map(|key| key.trim().to_owned())
+        .collect();
+    let (name, own) = row
+        .map(|row| (row.name, row.ssh_public_key))
+        .unwrap_or_default();
     if let Some(own) = own.map(|key| key.trim().to_owned())
         && !keys.contains(&own)
     {

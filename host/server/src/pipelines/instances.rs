@@ -28,26 +28,41 @@ impl Pipe for Instances {
         lease::claim_instances(tx, how)
     }
 
-    async fn step(cx: Arc<Context>, lease: Lease<InstanceId>) -> Result<Option<Duration>, StepError> {
+    async fn step(
+        cx: Arc<Context>,
+        lease: Lease<InstanceId>,
+    ) -> Result<Option<Duration>, StepError> {
         let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
-        let view = cx.store.read(move |tx| views::instance(tx, id, now, &known)).await?;
+        let view = cx
+            .store
+            .read(move |tx| views::instance(tx, id, now, &known))
+            .await?;
         let Some(mut view) = view else {
             return finish(&cx, lease, Changes::nothing()).await;
         };
         view.backends = Arc::new(cx.clouds.backends(view.instance.project_id).await);
-        view.provisioning_timeout = provisioning_timeout(&view.backends, view.instance.offer.as_deref());
+        view.provisioning_timeout =
+            provisioning_timeout(&view.backends, view.instance.offer.as_deref());
         let mut ids = chance();
         let mut plan = instances::plan(&view, &mut ids);
-        if let Plan::AskOffers { backends, wanted, sharing } = &plan {
+        if let Plan::AskOffers {
+            backends,
+            wanted,
+            sharing,
+        } = &plan
+        {
             let project = view.instance.project_id;
-            view.offers = Some(cloud_calls::offers(&cx, project, backends.clone(), wanted, *sharing).await);
+            view.offers =
+                Some(cloud_calls::offers(&cx, project, backends.clone(), wanted, *sharing).await);
             view.now = cx.now();
             plan = instances::plan(&view, &mut ids);
         }
         match plan {
             Plan::Change(changes) => finish(&cx, lease, changes).await,
             // Answered already: asking again would ask for ever.
-            Plan::AskOffers { .. } => finish(&cx, lease, Changes::later(Duration::from_secs(5))).await,
+            Plan::AskOffers { .. } => {
+                finish(&cx, lease, Changes::later(Duration::from_secs(5))).await
+            }
             Plan::Provision(order) => provision(&cx, lease, view, *order).await,
             Plan::Ask(ask) => {
                 let answer = put(&cx, &view, &ask).await?;
@@ -93,7 +108,11 @@ async fn provision(
 async fn put(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepError> {
     let project = facts::project(cx, view.instance.project_id).await?;
     Ok(match ask {
-        Ask::Address(data) => match cx.clouds.update(view.instance.project_id, data, &project.key()).await {
+        Ask::Address(data) => match cx
+            .clouds
+            .update(view.instance.project_id, data, &project.key())
+            .await
+        {
             Ok(data) => Answer::Address(Box::new(data)),
             Err(error) if matches!(error.kind, ErrorKind::Provisioning | ErrorKind::NotFound) => {
                 Answer::Lost(error.message)
@@ -148,7 +167,10 @@ async fn health(cx: &Context, at: &Address, report: bool) -> Result<Answer, Step
 /// Removes tasks whose job is finished or gone: what a step could not remove when the machine did not answer.
 ///
 /// The shim is asked first and the rows are read afterwards, so a task that is being submitted has its row.
-async fn remove_strays(cx: &Context, at: &Address) -> Result<Result<usize, RemoteError>, StepError> {
+async fn remove_strays(
+    cx: &Context,
+    at: &Address,
+) -> Result<Result<usize, RemoteError>, StepError> {
     let tasks = match cx.machines.tasks(at).await {
         Ok(tasks) => tasks,
         Err(error) => return Ok(Err(error)),
@@ -159,13 +181,19 @@ async fn remove_strays(cx: &Context, at: &Address) -> Result<Result<usize, Remot
     let mut removed = 0;
     for task in tasks {
         // A task of another server's naming is not ours to remove.
-        let Ok(id) = task.parse::<JobId>() else { continue };
+        let Ok(id) = task.parse::<JobId>() else {
+            continue;
+        };
         let job = cx.store.read(move |tx| jobs::get(tx, id)).await?;
         if job.is_some_and(|job| !job.status.is_finished()) {
             continue;
         }
         let why = "no job owns this task any more".to_owned();
-        if let Err(error) = cx.machines.remove(at, &task, "terminated_by_server".to_owned(), why).await {
+        if let Err(error) = cx
+            .machines
+            .remove(at, &task, "terminated_by_server".to_owned(), why)
+            .await
+        {
             return Ok(Err(error));
         }
         removed += 1;

@@ -27,12 +27,26 @@ impl LastTimes {
 }
 
 /// Stores what came; false if it could not be stored, and then nothing advances and the same comes again.
-pub(super) async fn store(cx: &Context, project: &str, run: &str, job: &JobRow, answer: &PullResponse) -> bool {
-    for (producer, events) in [(Producer::Job, &answer.job_logs), (Producer::Runner, &answer.runner_logs)] {
+pub(super) async fn store(
+    cx: &Context,
+    project: &str,
+    run: &str,
+    job: &JobRow,
+    answer: &PullResponse,
+) -> bool {
+    for (producer, events) in [
+        (Producer::Job, &answer.job_logs),
+        (Producer::Runner, &answer.runner_logs),
+    ] {
         if events.is_empty() {
             continue;
         }
-        let key = LogKey { project: project.to_owned(), run: run.to_owned(), submission: job.id.0, producer };
+        let key = LogKey {
+            project: project.to_owned(),
+            run: run.to_owned(),
+            submission: job.id.0,
+            producer,
+        };
         if let Err(error) = append(cx, &key, events).await {
             tracing::error!(job.id = %job.id, %error, "cannot store logs; they will be read again");
             return false;
@@ -48,17 +62,30 @@ async fn append(cx: &Context, key: &LogKey, events: &[LogEvent]) -> Result<(), L
         Some(last) => last,
         None => last_stored(cx, key).await?,
     };
-    let entries: Vec<LogEntry> = entries(events).filter(|entry| entry.at.as_microsecond() > last).collect();
-    let Some(newest) = entries.last().map(|entry| entry.at.as_microsecond()) else { return Ok(()) };
+    let entries: Vec<LogEntry> = entries(events)
+        .filter(|entry| entry.at.as_microsecond() > last)
+        .collect();
+    let Some(newest) = entries.last().map(|entry| entry.at.as_microsecond()) else {
+        return Ok(());
+    };
     cx.logs.append(key, entries).await?;
     cx.log_times.all().insert(id, newest);
     Ok(())
 }
 
 async fn last_stored(cx: &Context, key: &LogKey) -> Result<i64, LogError> {
-    let query = LogQuery { after: None, before: None, descending: true, token: None, limit: 1 };
+    let query = LogQuery {
+        after: None,
+        before: None,
+        descending: true,
+        token: None,
+        limit: 1,
+    };
     let page = cx.logs.poll(key, query).await?;
-    Ok(page.logs.first().map_or(i64::MIN, |event| event.timestamp.as_microsecond()))
+    Ok(page
+        .logs
+        .first()
+        .map_or(i64::MIN, |event| event.timestamp.as_microsecond()))
 }
 
 /// Forgets a finished job.
@@ -73,11 +100,21 @@ pub(super) fn forget(cx: &Context, job: Uuid) {
 fn entries(events: &[LogEvent]) -> impl Iterator<Item = LogEntry> + '_ {
     let (mut millisecond, mut place) = (i64::MIN, 0);
     events.iter().map(move |event| {
-        place = if event.timestamp == millisecond { (place + 1).min(999) } else { 0 };
+        place = if event.timestamp == millisecond {
+            (place + 1).min(999)
+        } else {
+            0
+        };
         millisecond = event.timestamp;
-        let at = Timestamp::from_microsecond(event.timestamp.saturating_mul(1000).saturating_add(place));
-        let message = STANDARD.decode(&event.message).unwrap_or_else(|_| event.message.clone().into_bytes());
-        LogEntry { at: at.unwrap_or(Timestamp::UNIX_EPOCH), message }
+        let at =
+            Timestamp::from_microsecond(event.timestamp.saturating_mul(1000).saturating_add(place));
+        let message = STANDARD
+            .decode(&event.message)
+            .unwrap_or_else(|_| event.message.clone().into_bytes());
+        LogEntry {
+            at: at.unwrap_or(Timestamp::UNIX_EPOCH),
+            message,
+        }
     })
 }
 
@@ -87,7 +124,10 @@ mod tests {
 
     #[test]
     fn events_of_one_millisecond_have_times_of_their_own() {
-        let event = |timestamp, message: &str| LogEvent { timestamp, message: STANDARD.encode(message) };
+        let event = |timestamp, message: &str| LogEvent {
+            timestamp,
+            message: STANDARD.encode(message),
+        };
         let times: Vec<i64> = entries(&[event(5, "a"), event(5, "b"), event(6, "c")])
             .map(|entry| entry.at.as_microsecond())
             .collect();

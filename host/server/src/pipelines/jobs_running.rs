@@ -30,7 +30,10 @@ impl Pipe for JobsRunning {
 
     async fn step(cx: Arc<Context>, lease: Lease<JobId>) -> Result<Option<Duration>, StepError> {
         let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
-        let view = cx.store.read(move |tx| views::job_running(tx, id, now, &known)).await?;
+        let view = cx
+            .store
+            .read(move |tx| views::job_running(tx, id, now, &known))
+            .await?;
         let Some(mut view) = view else {
             return finish(&cx, lease, Changes::nothing()).await;
         };
@@ -70,7 +73,13 @@ struct Asked {
 /// Puts the question to the agent.
 async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepError> {
     let job = &view.job;
-    let nowhere = |answer| Ok(Asked { answer, at: None, task: None });
+    let nowhere = |answer| {
+        Ok(Asked {
+            answer,
+            at: None,
+            task: None,
+        })
+    };
     let Some(data) = job.provisioning_data.as_deref() else {
         return nowhere(Answer::NotUp);
     };
@@ -91,7 +100,11 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
                     let order = TaskOrder {
                         job,
                         container_ssh_keys: container_keys,
-                        host_ssh_user: if at.is_local() { String::new() } else { data.username.clone() },
+                        host_ssh_user: if at.is_local() {
+                            String::new()
+                        } else {
+                            data.username.clone()
+                        },
                         host_ssh_keys: if at.is_local() { Vec::new() } else { user_keys },
                         registry,
                     };
@@ -106,7 +119,11 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
         }
         Ask::StartRunner(cluster) => match runner_orders::order(cx, view, cluster).await? {
             Err(why) => Answer::Impossible(why),
-            Ok(order) => cx.machines.start_runner(&at, runner_port(job.runtime_data.as_ref()), order).await,
+            Ok(order) => {
+                cx.machines
+                    .start_runner(&at, runner_port(job.runtime_data.as_ref()), order)
+                    .await
+            }
         },
         Ask::Pull { since } => {
             let port = runner_port(job.runtime_data.as_ref());
@@ -116,7 +133,8 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
             };
             match answer {
                 Ok(answer) => {
-                    let stored = job_logs::store(cx, &project.name, &view.run.name, job, &answer).await;
+                    let stored =
+                        job_logs::store(cx, &project.name, &view.run.name, job, &answer).await;
                     Answer::Pulled(pulled(&answer, stored, true))
                 }
                 Err(error) if error.is_refused() => Answer::NotUp,
@@ -124,18 +142,29 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
             }
         }
     };
-    Ok(Asked { answer, at: Some(at), task })
+    Ok(Asked {
+        answer,
+        at: Some(at),
+        task,
+    })
 }
 
 /// What to keep an eye on after this step.
 fn next_watch(view: &View, ask: &Ask, asked: &Asked, changes: &Changes) -> Option<watch::Target> {
     match (ask, &asked.answer) {
         (Ask::SubmitTask, Answer::TaskTaken) => Some(watch::Target::Task(TaskStatus::Pending)),
-        (Ask::TaskInfo, Answer::Task(task)) if task.ended.is_none() => asked.task.map(watch::Target::Task),
+        (Ask::TaskInfo, Answer::Task(task)) if task.ended.is_none() => {
+            asked.task.map(watch::Target::Task)
+        }
         (Ask::Pull { .. }, Answer::Pulled(pulled)) if pulled.stored && pulled.ended.is_none() => {
             let position = changes.jobs.iter().find(|patch| patch.id == view.job.id);
-            let since = position.and_then(|patch| patch.runner_timestamp).unwrap_or(view.job.runner_timestamp);
-            Some(watch::Target::Runner { port: runner_port(view.job.runtime_data.as_ref()), since })
+            let since = position
+                .and_then(|patch| patch.runner_timestamp)
+                .unwrap_or(view.job.runner_timestamp);
+            Some(watch::Target::Runner {
+                port: runner_port(view.job.runtime_data.as_ref()),
+                since,
+            })
         }
         _ => None,
     }

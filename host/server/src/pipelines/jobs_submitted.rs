@@ -28,7 +28,10 @@ impl Pipe for JobsSubmitted {
 
     async fn step(cx: Arc<Context>, lease: Lease<JobId>) -> Result<Option<Duration>, StepError> {
         let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
-        let view = cx.store.read(move |tx| views::job_submitted(tx, id, now, &known)).await?;
+        let view = cx
+            .store
+            .read(move |tx| views::job_submitted(tx, id, now, &known))
+            .await?;
         let Some(mut view) = view else {
             return finish(&cx, lease, Changes::nothing()).await;
         };
@@ -52,8 +55,12 @@ impl Pipe for JobsSubmitted {
 async fn ask(cx: &Context, view: &View, asks: &[OfferAsk]) -> Vec<FleetOffers> {
     join_all(asks.iter().map(|ask| async move {
         let backends = ask.backends.clone();
-        let offers = cloud_calls::offers(cx, view.job.project_id, backends, &ask.wanted, ask.sharing).await;
-        FleetOffers { fleet_id: ask.fleet_id, offers }
+        let offers =
+            cloud_calls::offers(cx, view.job.project_id, backends, &ask.wanted, ask.sharing).await;
+        FleetOffers {
+            fleet_id: ask.fleet_id,
+            offers,
+        }
     }))
     .await
 }

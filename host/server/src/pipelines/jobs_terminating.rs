@@ -33,7 +33,10 @@ impl Pipe for JobsTerminating {
     async fn step(cx: Arc<Context>, lease: Lease<JobId>) -> Result<Option<Duration>, StepError> {
         let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
         cx.watches.drop_job(id);
-        let view = cx.store.read(move |tx| views::job_terminating(tx, id, now, &known)).await?;
+        let view = cx
+            .store
+            .read(move |tx| views::job_terminating(tx, id, now, &known))
+            .await?;
         let Some(mut view) = view else {
             return finish(&cx, lease, Changes::nothing()).await;
         };
@@ -45,7 +48,10 @@ impl Pipe for JobsTerminating {
                 job_terminating::conclude(&view, &ask, &answer)
             }
         };
-        let is_over = changes.jobs.iter().any(|patch| patch.id == id && patch.status.is_some_and(JobStatus::is_finished));
+        let is_over = changes
+            .jobs
+            .iter()
+            .any(|patch| patch.id == id && patch.status.is_some_and(JobStatus::is_finished));
         let look_again = finish(&cx, lease, changes).await?;
         if is_over {
             job_logs::forget(&cx, id.0);
@@ -80,7 +86,11 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepE
             Err(error) => Answer::Failed(error.to_string()),
         },
         Ask::Remove { reason, message } => {
-            match cx.machines.remove(&at, &job.id.to_string(), reason.clone(), message.clone()).await {
+            match cx
+                .machines
+                .remove(&at, &job.id.to_string(), reason.clone(), message.clone())
+                .await
+            {
                 Ok(()) => Answer::Done,
                 Err(error) => Answer::Failed(error.to_string()),
             }

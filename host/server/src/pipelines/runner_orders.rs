@@ -24,7 +24,12 @@ pub(super) async fn order(
 ) -> Result<Result<RunnerOrder, Impossible>, StepError> {
     let (job, run) = (&view.job, &view.run);
     let mut env = BTreeMap::new();
-    let secrets = secrets_of(cx, job.project_id, job.spec.env.values().any(|value| value.contains("${{"))).await?;
+    let secrets = secrets_of(
+        cx,
+        job.project_id,
+        job.spec.env.values().any(|value| value.contains("${{")),
+    )
+    .await?;
     for (name, value) in &job.spec.env {
         match fill(value, &secrets) {
             Ok(value) => env.insert(name.clone(), value),
@@ -39,8 +44,15 @@ pub(super) async fn order(
         Ok(repo) => repo,
         Err(why) => return Ok(Err(why)),
     };
-    let submit =
-        JobOrder { run, job, cluster, env, repo_creds, log_quota_hour: cx.settings.log_quota_per_job_hour }.submit();
+    let submit = JobOrder {
+        run,
+        job,
+        cluster,
+        env,
+        repo_creds,
+        log_quota_hour: cx.settings.log_quota_per_job_hour,
+    }
+    .submit();
     Ok(Ok(RunnerOrder::new(submit, archives, code)))
 }
 
@@ -49,18 +61,31 @@ pub(super) async fn registry(
     cx: &Context,
     view: &View,
 ) -> Result<Result<Option<(String, String)>, Impossible>, StepError> {
-    let Some(auth) = &view.job.spec.registry_auth else { return Ok(Ok(None)) };
+    let Some(auth) = &view.job.spec.registry_auth else {
+        return Ok(Ok(None));
+    };
     let secrets = secrets_of(cx, view.job.project_id, true).await?;
-    let filled = fill(&auth.username, &secrets).and_then(|user| Ok((user, fill(&auth.password, &secrets)?)));
-    Ok(filled.map(Some).map_err(|why| format!("registry_auth: {why}")))
+    let filled =
+        fill(&auth.username, &secrets).and_then(|user| Ok((user, fill(&auth.password, &secrets)?)));
+    Ok(filled
+        .map(Some)
+        .map_err(|why| format!("registry_auth: {why}")))
 }
 
-async fn secrets_of(cx: &Context, project: ProjectId, are_needed: bool) -> Result<BTreeMap<String, String>, StepError> {
+async fn secrets_of(
+    cx: &Context,
+    project: ProjectId,
+    are_needed: bool,
+) -> Result<BTreeMap<String, String>, StepError> {
     if !are_needed {
         return Ok(BTreeMap::new());
     }
-    let rows = cx.store.read(move |tx| secrets::of_project(tx, project)).await?;
-    let open = |row: secrets::SecretRow| Ok((row.name, cx.keyring.open(&row.value)?.expose().clone()));
+    let rows = cx
+        .store
+        .read(move |tx| secrets::of_project(tx, project))
+        .await?;
+    let open =
+        |row: secrets::SecretRow| Ok((row.name, cx.keyring.open(&row.value)?.expose().clone()));
     rows.into_iter().map(open).collect()
 }
 
@@ -68,7 +93,9 @@ async fn secrets_of(cx: &Context, project: ProjectId, are_needed: bool) -> Resul
 fn fill(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, Impossible> {
     let names = Namespaces::leaving(&["groups", "dstack"]).with("secrets", secrets);
     interpolate_all(text, &names).map_err(|error| match error {
-        BadReference::Unknown(name) => format!("{name} does not exist; set it with `dstack secret set`"),
+        BadReference::Unknown(name) => {
+            format!("{name} does not exist; set it with `dstack secret set`")
+        }
         other => other.to_string(),
     })
 }
@@ -80,7 +107,12 @@ async fn files(cx: &Context, view: &View) -> Result<Result<Archives, Impossible>
         let row = cx.store.read(move |tx| archives::get(tx, id)).await?;
         match row.and_then(|row| row.blob) {
             Some(blob) => found.push((id.to_string(), Bytes::from(blob))),
-            None => return Ok(Err(format!("the archive of {} is not on the server any more; apply again", mapping.path))),
+            None => {
+                return Ok(Err(format!(
+                    "the archive of {} is not on the server any more; apply again",
+                    mapping.path
+                )));
+            }
         }
     }
     Ok(Ok(found))
@@ -90,7 +122,11 @@ type RepoParts = (Option<RemoteRepoCreds>, Option<Bytes>);
 
 async fn repo(cx: &Context, view: &View) -> Result<Result<RepoParts, Impossible>, StepError> {
     let (run, job) = (&view.run, &view.job);
-    let repo_id = run.spec.repo_id.clone().unwrap_or_else(|| VIRTUAL_REPO_ID.to_owned());
+    let repo_id = run
+        .spec
+        .repo_id
+        .clone()
+        .unwrap_or_else(|| VIRTUAL_REPO_ID.to_owned());
     let (project, user, hash) = (job.project_id, run.user_id, job.spec.repo_code_hash.clone());
     if repo_id == VIRTUAL_REPO_ID && hash.is_none() {
         return Ok(Ok((None, None)));
@@ -99,7 +135,9 @@ async fn repo(cx: &Context, view: &View) -> Result<Result<RepoParts, Impossible>
     let found = cx
         .store
         .read(move |tx| {
-            let Some(repo) = repos::get(tx, project, &repo_id)? else { return Ok::<_, DbError>(None) };
+            let Some(repo) = repos::get(tx, project, &repo_id)? else {
+                return Ok::<_, DbError>(None);
+            };
             let creds = repos::creds(tx, repo.id, user)?;
             let code = match &wanted {
                 Some(hash) => repos::code(tx, repo.id, hash)?,
@@ -109,21 +147,29 @@ async fn repo(cx: &Context, view: &View) -> Result<Result<RepoParts, Impossible>
         })
         .await?;
     let Some((creds, code)) = found else {
-        return Ok(Err("the repo is not known to the project any more; apply again".to_owned()));
+        return Ok(Err(
+            "the repo is not known to the project any more; apply again".to_owned(),
+        ));
     };
-    let creds = match creds {
-        Some(sealed) => {
-            let text = cx.keyring.open(&sealed)?;
-            match serde_json::from_str(text.expose()) {
-                Ok(creds) => Some(creds),
-                Err(_) => return Ok(Err("the stored credentials of the repo cannot be read; run dstack init again".to_owned())),
+    let creds =
+        match creds {
+            Some(sealed) => {
+                let text = cx.keyring.open(&sealed)?;
+                match serde_json::from_str(text.expose()) {
+                    Ok(creds) => Some(creds),
+                    Err(_) => return Ok(Err(
+                        "the stored credentials of the repo cannot be read; run dstack init again"
+                            .to_owned(),
+                    )),
+                }
             }
-        }
-        None => None,
-    };
+            None => None,
+        };
     let blob = code.and_then(|code| code.blob);
     if hash.is_some() && blob.is_none() {
-        return Ok(Err("the uploaded code is not on the server any more; apply again".to_owned()));
+        return Ok(Err(
+            "the uploaded code is not on the server any more; apply again".to_owned(),
+        ));
     }
     Ok(Ok((creds, blob.map(Bytes::from))))
 }

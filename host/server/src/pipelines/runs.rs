@@ -25,7 +25,10 @@ impl Pipe for Runs {
 
     async fn step(cx: Arc<Context>, lease: Lease<RunId>) -> Result<Option<Duration>, StepError> {
         let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
-        let view = cx.store.read(move |tx| views::run(tx, id, now, &known)).await?;
+        let view = cx
+            .store
+            .read(move |tx| views::run(tx, id, now, &known))
+            .await?;
         let changes = match view {
             Some(view) => dstack_engine::runs::plan(&view, &mut chance()),
             None => Changes::nothing(),

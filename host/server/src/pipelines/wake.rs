@@ -15,7 +15,12 @@ pub struct Hints(Arc<HashMap<Pipeline, Wake>>);
 
 impl Default for Hints {
     fn default() -> Self {
-        Self(Arc::new(Pipeline::ALL.into_iter().map(|pipeline| (pipeline, Wake::default())).collect()))
+        Self(Arc::new(
+            Pipeline::ALL
+                .into_iter()
+                .map(|pipeline| (pipeline, Wake::default()))
+                .collect(),
+        ))
     }
 }
 
@@ -118,7 +123,9 @@ impl Wake {
     }
 
     fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, bool>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now_ms(&self) -> u64 {
@@ -135,7 +142,10 @@ mod tests {
     use super::*;
 
     fn hint(id: Uuid) -> Hint {
-        Hint { pipeline: Pipeline::Runs, id }
+        Hint {
+            pipeline: Pipeline::Runs,
+            id,
+        }
     }
 
     #[tokio::test]
@@ -145,9 +155,13 @@ mod tests {
         wake.due().await; // the first look after the start
         wake.after(Duration::from_secs(3600));
         hints.send(&[hint(Uuid::nil())]);
-        tokio::time::timeout(Duration::from_secs(5), wake.due()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(5), wake.due())
+            .await
+            .unwrap();
         wake.after(Duration::from_millis(5));
-        tokio::time::timeout(Duration::from_secs(5), wake.due()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(5), wake.due())
+            .await
+            .unwrap();
     }
 
     #[tokio::test]
@@ -159,8 +173,13 @@ mod tests {
         wake.begin(row);
         hints.send(&[hint(row)]);
         let early = tokio::time::timeout(Duration::from_millis(20), wake.due()).await;
-        assert!(early.is_err(), "the row is leased: looking now finds nothing");
+        assert!(
+            early.is_err(),
+            "the row is leased: looking now finds nothing"
+        );
         wake.end(row, None);
-        tokio::time::timeout(Duration::from_secs(5), wake.due()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(5), wake.due())
+            .await
+            .unwrap();
     }
 }

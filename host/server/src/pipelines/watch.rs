@@ -58,7 +58,11 @@ impl Watches {
     /// What a watch already read from this position.
     pub(crate) fn take(&self, job: JobId, since: i64) -> Option<PullResponse> {
         let mut watch = self.all().remove(&job)?;
-        watch.answer.take().filter(|(asked, _)| *asked == since).map(|(_, answer)| answer)
+        watch
+            .answer
+            .take()
+            .filter(|(asked, _)| *asked == since)
+            .map(|(_, answer)| answer)
     }
 
     /// Ends the watch of a job.
@@ -77,13 +81,22 @@ pub(crate) fn arm(cx: &Arc<Context>, job: JobId, at: Address, target: Target, at
 async fn watch(cx: Arc<Context>, job: JobId, at: Address, target: Target, wait: Duration) {
     match target {
         Target::Task(known) => {
-            if !cx.machines.task_changed(&at, &job.to_string(), known, wait).await {
+            if !cx
+                .machines
+                .task_changed(&at, &job.to_string(), known, wait)
+                .await
+            {
                 return;
             }
         }
         Target::Runner { port, since } => {
-            let Ok(answer) = cx.machines.pull(&at, port, since, Some(wait)).await else { return };
-            if answer.job_logs.is_empty() && answer.job_states.is_empty() && answer.runner_logs.is_empty() {
+            let Ok(answer) = cx.machines.pull(&at, port, since, Some(wait)).await else {
+                return;
+            };
+            if answer.job_logs.is_empty()
+                && answer.job_states.is_empty()
+                && answer.runner_logs.is_empty()
+            {
                 return;
             }
             match cx.watches.all().get_mut(&job) {
@@ -92,9 +105,16 @@ async fn watch(cx: Arc<Context>, job: JobId, at: Address, target: Target, wait: 
             }
         }
     }
-    let hint = Hint { pipeline: Pipeline::JobsRunning, id: job.0 };
+    let hint = Hint {
+        pipeline: Pipeline::JobsRunning,
+        id: job.0,
+    };
     let now = cx.now();
-    match cx.store.write(move |tx| dstack_store::lease::hint(tx, hint, now)).await {
+    match cx
+        .store
+        .write(move |tx| dstack_store::lease::hint(tx, hint, now))
+        .await
+    {
         Ok(()) => cx.hints.send(&[hint]),
         Err(error) => tracing::debug!(%error, "a watch could not wake its job"),
     }
