@@ -6,12 +6,13 @@ use crate::{
 };
 use dstack_backend_sdk::{
     Backend, BackendError, Compute, ErrorKind,
-    capabilities::CreateInstance,
+    capabilities::{CreateInstance, ResourceListing},
     host::machine as this_machine,
     run_job_on_new_instance,
     types::methods::{
-        CreateInstanceReply, CreateInstanceRequest, Done, GetOffersReply, GetOffersRequest,
-        HealthReply, HealthRequest, RunJobReply, RunJobRequest, TerminateInstanceRequest,
+        CreateInstanceReply, CreateInstanceRequest, DeleteResourceGroupRequest, Done,
+        GetOffersReply, GetOffersRequest, HealthReply, HealthRequest, ListResourceGroupsReply,
+        ListResourceGroupsRequest, RunJobReply, RunJobRequest, TerminateInstanceRequest,
         UpdateProvisioningDataReply, UpdateProvisioningDataRequest,
     },
 };
@@ -33,7 +34,12 @@ impl Backend for Local {
 impl Compute for Local {
     fn get_offers(&self, request: &GetOffersRequest) -> Result<GetOffersReply, BackendError> {
         let facts = this_machine::facts("")?;
-        let offer = offers::offer(&facts, self.config.runtime);
+        let can_have_image = || match &request.image {
+            Some(image) => Ok(this_machine::image_runtime(image)?.is_docker),
+            None => Ok(true),
+        };
+        let runs_in = offers::runs_in(&facts, self.config.runtime, can_have_image)?;
+        let offer = offers::offer(&facts, runs_in);
         let fits = offers::fits(&offer, &request.requirements);
         Ok(GetOffersReply {
             offers: if fits { vec![offer] } else { Vec::new() },
@@ -86,7 +92,34 @@ impl CreateInstance for Local {
     }
 }
 
+impl ResourceListing for Local {
+    fn list_resource_groups(
+        &self,
+        request: &ListResourceGroupsRequest,
+    ) -> Result<ListResourceGroupsReply, BackendError> {
+        let is_asked =
+            request.regions.is_empty() || request.regions.iter().any(|name| name == offers::NAME);
+        let groups = if is_asked {
+            let found = this_machine::list_shims()?;
+            found.into_iter().filter_map(machine::group).collect()
+        } else {
+            Vec::new()
+        };
+        Ok(ListResourceGroupsReply {
+            groups,
+            failures: Vec::new(),
+        })
+    }
+
+    fn delete_resource_group(
+        &self,
+        request: &DeleteResourceGroupRequest,
+    ) -> Result<Done, BackendError> {
+        machine::terminate(&machine::instance_id(&request.group.provider_ref))
+    }
+}
+
 dstack_backend_sdk::export_backend! {
     name: "local", backend: Local, configurator: LocalConfigurator,
-    capabilities: [CreateInstance], flags: ["privileged", "instance_volumes"],
+    capabilities: [CreateInstance, ResourceListing], flags: ["privileged", "instance_volumes"],
 }

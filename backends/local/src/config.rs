@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Runtime {
-    /// In Docker if an engine answers, else as processes.
+    /// Job by job: in Docker if an engine answers and has the image, or its registry answers for it; else as a process.
     #[default]
     Auto,
     /// In Docker; without an engine the machine is not available.

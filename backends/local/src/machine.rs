@@ -1,12 +1,14 @@
 //! An instance here: one shim with a home of its own.
 
-use crate::config::Runtime;
+use crate::{config::Runtime, offers};
 use dstack_backend_sdk::{
     BackendError, ErrorKind,
     host::{self, machine as this_machine},
     types::{
         BackendType, InstanceConfiguration, InstanceOfferWithAvailability, JobProvisioningData,
-        methods::Done, services::ShimState,
+        listing::{CloudResource, ResourceGroup},
+        methods::Done,
+        services::{FoundShim, ShimState},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,8 @@ use std::time::Duration;
 /// A shim answers within a fraction of this; what takes longer is found by the next look.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
+/// Before the reference in the id of an instance, which is the name of its home too.
+const PREFIX: &str = "local-";
 const ADDRESS: &str = "127.0.0.1";
 
 /// `backend_data` of a local instance: how the host reaches the shim.
@@ -35,16 +39,12 @@ pub(crate) fn create(
     runtime: Runtime,
 ) -> Result<JobProvisioningData, BackendError> {
     let instance_id = match &config.provider_ref {
-        Some(reference) => format!("local-{reference}"),
-        None => format!("local-{}", random_name()?),
+        Some(reference) => instance_id(reference),
+        None => instance_id(&random_name()?),
     };
     check(&instance_id)?;
-    // The plan said what jobs run in; the shim must not choose anew.
-    let planned = offer
-        .backend_data
-        .get("runtime")
-        .and_then(|word| word.as_str());
-    let runtime = planned.unwrap_or(runtime.as_str()).to_owned();
+    // Not the offer's word: the machine may be kept for jobs with other images than the first one's.
+    let runtime = runtime.as_str().to_owned();
     let flags = vec!["--runtime".to_owned(), runtime.clone()];
     let mut shim = this_machine::start_shim(&instance_id, flags)?;
     for _ in 0..FIRST_LOOK.as_millis() / PAUSE.as_millis() {
@@ -106,6 +106,29 @@ pub(crate) fn terminate(instance_id: &str) -> Result<Done, BackendError> {
     Ok(Done {})
 }
 
+pub(crate) fn instance_id(provider_ref: &str) -> String {
+    format!("{PREFIX}{provider_ref}")
+}
+
+/// A home as a group; `None` if no instance of ours can have it.
+pub(crate) fn group(shim: FoundShim) -> Option<ResourceGroup> {
+    check(&shim.name).ok()?;
+    let provider_ref = shim.name.strip_prefix(PREFIX)?.to_owned();
+    let instance = CloudResource {
+        kind: "instance".to_owned(),
+        id: shim.name.clone(),
+        name: None,
+    };
+    Some(ResourceGroup {
+        provider_ref,
+        region: offers::NAME.to_owned(),
+        primary_id: Some(shim.name),
+        created_at_us: shim.created_at_us,
+        resources: vec![instance],
+        backend_data: None,
+    })
+}
+
 fn with_address(mut data: JobProvisioningData, shim: &ShimState) -> JobProvisioningData {
     if shim.is_ready {
         data.hostname = Some(ADDRESS.to_owned());
@@ -117,7 +140,7 @@ fn with_address(mut data: JobProvisioningData, shim: &ShimState) -> JobProvision
 
 /// The id names a folder, so it must be nothing but a name.
 fn check(instance_id: &str) -> Result<(), BackendError> {
-    let is_name = instance_id.strip_prefix("local-").is_some_and(|rest| {
+    let is_name = instance_id.strip_prefix(PREFIX).is_some_and(|rest| {
         (1..=64).contains(&rest.len())
             && rest
                 .chars()

@@ -1,6 +1,7 @@
 //! This machine as an offer.
 
 use crate::config::Runtime;
+use dstack_backend_sdk::BackendError;
 use dstack_backend_sdk::types::{
     BackendType, CpuArchitecture, Disk, Gpu, InstanceAvailability, InstanceOffer,
     InstanceOfferWithAvailability, InstanceType, Requirements, Resources,
@@ -10,17 +11,26 @@ use dstack_backend_sdk::types::{
 };
 
 /// Region and type of the one machine.
-const NAME: &str = "local";
+pub(crate) const NAME: &str = "local";
 /// What configurations ask for unless they say something; meant for cloud disks, which can be made to measure.
 const UNASKED_DISK_GB: f64 = 100.0;
 
-/// The offer. `backend_data.runtime` says what jobs would run in now.
-pub(crate) fn offer(facts: &MachineFacts, runtime: Runtime) -> InstanceOfferWithAvailability {
-    let runs_in = match runtime {
-        Runtime::Auto if facts.has_docker => Runtime::Docker,
+/// What a job would run in. `can_have_image` tells whether Docker has its image, or can get it; it is asked only if an
+/// engine answers.
+pub(crate) fn runs_in(
+    facts: &MachineFacts,
+    runtime: Runtime,
+    can_have_image: impl FnOnce() -> Result<bool, BackendError>,
+) -> Result<Runtime, BackendError> {
+    Ok(match runtime {
+        Runtime::Auto if facts.has_docker && can_have_image()? => Runtime::Docker,
         Runtime::Auto => Runtime::Process,
         fixed => fixed,
-    };
+    })
+}
+
+/// The offer. `backend_data.runtime` says what the job would run in now.
+pub(crate) fn offer(facts: &MachineFacts, runs_in: Runtime) -> InstanceOfferWithAvailability {
     let is_usable = facts.has_agents && (runs_in != Runtime::Docker || facts.has_docker);
     let resources = Resources {
         cpus: facts.cpus,
@@ -84,7 +94,7 @@ pub(crate) fn fits(offer: &InstanceOfferWithAvailability, requirements: &Require
 
 #[cfg(test)]
 mod tests {
-    use super::{Runtime, fits, offer};
+    use super::{Runtime, fits, offer, runs_in};
     use dstack_backend_sdk::types::{
         InstanceAvailability, Requirements,
         resources::{DiskSpec, ResourcesSpec},
@@ -102,21 +112,21 @@ mod tests {
     }
 
     #[test]
-    fn auto_takes_docker_only_if_an_engine_answers() {
-        for (has_docker, runtime, runs_in, is_available) in [
-            (false, Runtime::Auto, "process", true),
-            (true, Runtime::Auto, "docker", true),
-            (true, Runtime::Process, "process", true),
-            (false, Runtime::Docker, "docker", false),
+    fn auto_takes_docker_only_if_an_engine_can_have_the_image() {
+        for (has_docker, has_image, runtime, word, is_available) in [
+            (false, true, Runtime::Auto, "process", true),
+            (true, true, Runtime::Auto, "docker", true),
+            (true, false, Runtime::Auto, "process", true),
+            (true, true, Runtime::Process, "process", true),
+            (true, false, Runtime::Docker, "docker", true),
+            (false, true, Runtime::Docker, "docker", false),
         ] {
-            let offer = offer(
-                &MachineFacts {
-                    has_docker,
-                    ..facts()
-                },
-                runtime,
-            );
-            assert_eq!(offer.backend_data["runtime"], runs_in);
+            let facts = MachineFacts {
+                has_docker,
+                ..facts()
+            };
+            let offer = offer(&facts, runs_in(&facts, runtime, || Ok(has_image)).unwrap());
+            assert_eq!(offer.backend_data["runtime"], word);
             assert_eq!(
                 offer.availability == InstanceAvailability::Available,
                 is_available,
@@ -132,14 +142,14 @@ mod tests {
                 has_agents: false,
                 ..facts()
             },
-            Runtime::Auto,
+            Runtime::Process,
         );
         assert_eq!(offer.availability, InstanceAvailability::NotAvailable);
     }
 
     #[test]
     fn the_default_disk_is_not_asked_of_a_small_machine_but_more_is() {
-        let offer = offer(&facts(), Runtime::Auto);
+        let offer = offer(&facts(), Runtime::Process);
         assert!(fits(&offer, &Requirements::of(ResourcesSpec::default())));
         let more = ResourcesSpec {
             disk: Some(DiskSpec::at_least(200.0)),
@@ -160,7 +170,7 @@ mod tests {
                 gpus: vec![found],
                 ..facts()
             },
-            Runtime::Auto,
+            Runtime::Process,
         );
         assert_eq!(offer.instance.resources.gpus[0].name, "A100");
     }

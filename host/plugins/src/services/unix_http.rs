@@ -42,10 +42,11 @@ pub(super) async fn request(
                 .map_err(io::Error::other)?;
             Ok((status, body.to_bytes()))
         };
-        tokio::pin!(connection);
+        tokio::pin!(answer, connection);
         tokio::select! {
-            answer = answer => answer,
-            ended = &mut connection => Err(ended.err().map_or_else(|| io::ErrorKind::UnexpectedEof.into(), io::Error::other)),
+            answer = &mut answer => answer,
+            // Closed behind an answer, maybe, that has come as a whole.
+            ended = &mut connection => answer.await.map_err(|e| ended.err().map_or(e, io::Error::other)),
         }
     };
     tokio::time::timeout(limit, exchange)

@@ -10,4 +10,5 @@ mod calls;
 mod fake;
 mod folders;
 mod local;
+mod machine;
 mod place;
