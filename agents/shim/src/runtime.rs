@@ -23,16 +23,18 @@ pub(crate) struct Runtimes {
 impl Runtimes {
     pub(crate) async fn connect(kind: RuntimeKind) -> anyhow::Result<Self> {
         let engine = OnceLock::new();
-        if kind != RuntimeKind::Process {
-            match (Engine::connect().await, kind) {
-                (Ok(found), _) => drop(engine.set(found)),
-                (Err(err), RuntimeKind::Auto) => {
-                    tracing::info!(reason = %err, "no Docker engine answers: tasks run as processes");
-                }
-                (Err(err), _) => bail!(
+        match kind {
+            RuntimeKind::Process => {}
+            RuntimeKind::Docker => match Engine::connect().await {
+                Ok(found) => drop(engine.set(found)),
+                Err(err) => bail!(
                     "no Docker engine answers ({err}): start one, or use --runtime process to run without containers"
                 ),
-            }
+            },
+            RuntimeKind::Auto => match find_engine().await {
+                Ok(found) => drop(engine.set(found)),
+                Err(reason) => tracing::info!(reason, "tasks run as processes for now"),
+            },
         }
         Ok(Self { kind, engine })
     }
@@ -72,11 +74,19 @@ impl Runtimes {
         let engine = match self.engine.get() {
             Some(engine) => engine,
             None => {
-                let found = Engine::connect().await;
-                let found = found.map_err(|err| format!("no Docker engine answers: {err}"))?;
+                let found = find_engine().await?;
                 self.engine.get_or_init(|| found)
             }
         };
         docker::can_have_image(engine, config).await
+    }
+}
+
+/// The engine, if one answers soon; one that hangs must not hold up what runs without it.
+async fn find_engine() -> Result<Engine, String> {
+    match tokio::time::timeout(ANSWER_LIMIT, Engine::connect()).await {
+        Ok(Ok(engine)) => Ok(engine),
+        Ok(Err(err)) => Err(format!("no Docker engine answers: {err}")),
+        Err(_) => Err("the Docker engine does not answer in time".to_owned()),
     }
 }
