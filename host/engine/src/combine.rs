@@ -14,6 +14,7 @@ use dstack_backend_types::{
 
 use crate::ids::FleetId;
 use crate::model::InstanceRow;
+use crate::offers::Sharing;
 use crate::spec;
 use crate::view::BackendAbilities;
 
@@ -46,8 +47,11 @@ pub struct Wanted {
     pub fleet_id: FleetId,
     /// Fleet and run combined: places, types, price, idle time, tags.
     pub profile: Profile,
-    /// Fleet and job combined.
+    /// What the job's share of a machine must have: fleet and job combined; of a fleet that shares its machines,
+    /// what the job alone asks for.
     pub requirements: Requirements,
+    /// What the whole machine must have; this is the question to the backends.
+    pub machine: Requirements,
     /// All blocks of the machine are needed.
     pub whole: bool,
     /// The job's container is privileged.
@@ -67,16 +71,20 @@ impl Wanted {
         job: &JobSpec,
         fixed: Option<Fixed>,
     ) -> Option<Self> {
-        let (own, requirements) = (spec::fleet_profile(fleet), spec::fleet_requirements(fleet));
-        let profile = combine::profiles(&own, run)?;
-        let requirements = combine::requirements(&requirements, &job.requirements)?;
-        let needs_folder = |mount: &MountPoint| {
-            matches!(
-                mount,
-                MountPoint::Instance {
-                    optional: false,
-                    ..
-                }
+        let own = spec::fleet_requirements(fleet);
+        let profile = combine::profiles(&spec::fleet_profile(fleet), run)?;
+        let (requirements, machine) = if spec::sharing(fleet) == Sharing::Count(1) {
+            let both = combine::requirements(&own, &job.requirements)?;
+            (both.clone(), both)
+        } else {
+            // The fleet speaks of machines, the job of its share: only what is common to both must agree.
+            let rest = Requirements {
+                resources: own.resources.clone(),
+                ..job.requirements.clone()
+            };
+            (
+                job.requirements.clone(),
+                combine::requirements(&own, &rest)?,
             )
         };
         Some(Self {
@@ -87,11 +95,35 @@ impl Wanted {
                 default: false,
             },
             requirements,
+            machine,
             whole: job.jobs_per_replica > 1,
             privileged: job.privileged,
-            instance_mounts: job.volumes.iter().flatten().any(needs_folder),
+            instance_mounts: needs_folders(job),
             fixed,
         })
+    }
+
+    /// What a job needs of a machine that is already there.
+    pub fn of_job(
+        fleet_id: FleetId,
+        run: &ProfileParams,
+        job: &JobSpec,
+        fixed: Option<Fixed>,
+    ) -> Self {
+        Self {
+            fleet_id,
+            profile: Profile {
+                params: run.clone(),
+                name: String::new(),
+                default: false,
+            },
+            requirements: job.requirements.clone(),
+            machine: job.requirements.clone(),
+            whole: job.jobs_per_replica > 1,
+            privileged: job.privileged,
+            instance_mounts: needs_folders(job),
+            fixed,
+        }
     }
 
     /// What a fleet itself needs. `master` is the machine of a cluster that the others follow.
@@ -104,6 +136,7 @@ impl Wanted {
                 default: false,
             },
             requirements: spec::fleet_requirements(fleet),
+            machine: spec::fleet_requirements(fleet),
             whole: spec::is_cluster(fleet),
             privileged: false,
             instance_mounts: false,
@@ -180,8 +213,22 @@ impl Wanted {
 
     /// Whether a machine made from this offer still is what is wanted.
     pub fn still_fits(&self, offer: &Offer) -> bool {
-        matches(offer, &self.requirements) && self.narrow(offer.clone()).is_some()
+        matches(offer, &self.machine) && self.narrow(offer.clone()).is_some()
     }
+}
+
+/// The job cannot do without folders of the machine.
+fn needs_folders(job: &JobSpec) -> bool {
+    let needed = |mount: &MountPoint| {
+        matches!(
+            mount,
+            MountPoint::Instance {
+                optional: false,
+                ..
+            }
+        )
+    };
+    job.volumes.iter().flatten().any(needed)
 }
 
 fn one_of(list: &Option<Vec<String>>, word: &str) -> bool {

@@ -11,6 +11,9 @@
 //! finds an attempt without a result knows that an earlier one died in between; it hands that attempt's
 //! reference to cleanup and tries again under a new one. The same happens when a provider gives no answer.
 
+mod candidates;
+mod outcome;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +22,22 @@ use dstack_api::instances::InstanceStatus;
 use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::runs::RunStatus;
 use dstack_backend_types::{
-    BackendType, InstanceOfferWithAvailability as Offer, InstanceRuntime, JobProvisioningData,
-    JobRuntimeData, NetworkMode,
+    BackendType, InstanceOfferWithAvailability as Offer, JobProvisioningData, JobRuntimeData,
+    NetworkMode,
 };
 use jiff::Timestamp;
 
-use crate::changes::{Changes, CleanupRow, Guard, MachineRef, NewInstance, Pipeline};
-use crate::combine::{Fixed, Wanted};
+use crate::changes::{Changes, CleanupRow, Guard, NewInstance, Pipeline};
+use crate::combine::Wanted;
 use crate::ids::{FleetId, Ids, InstanceId};
 use crate::model::{CloudAttempt, InstanceRow, JobRow, RunRow};
-use crate::offers::share_of;
+use crate::offers::{Sharing, share_of};
 use crate::view::{BackendAbilities, FleetFacts, FleetOffers, JobNetwork, Limits};
-use crate::{idle, placement, spec};
+use crate::{idle, spec};
+use candidates::{Need, candidates, cheapest, none_to_ask};
+
+pub use outcome::conclude;
+pub(crate) use outcome::failure_text;
 
 /// The run statuses in which jobs may start.
 pub(crate) const ACTIVE: [RunStatus; 4] = [
@@ -87,11 +94,11 @@ pub struct OfferAsk {
     pub fleet_id: FleetId,
     /// The backends to ask.
     pub backends: Vec<BackendType>,
-    /// What is needed; `requirements` go to the backends, the rest is for
+    /// What is needed; `machine` goes to the backends, the rest is for
     /// [`offers::select`](crate::offers::select), which turns the answers into [`FleetOffers`].
     pub wanted: Wanted,
     /// How the fleet shares machines; for `select`, too.
-    pub sharing: crate::offers::Sharing,
+    pub sharing: Sharing,
 }
 
 /// An order for one machine.
@@ -182,125 +189,10 @@ pub fn plan(view: &View, ids: &mut Ids) -> Plan {
         return Plan::AskOffers(asks);
     };
     match cheapest(&needs, answers) {
-        Some((need, offers)) => Plan::Provision(Box::new(order(view, need, offers, ids))),
+        Some((need, wanted, offers)) => {
+            Plan::Provision(Box::new(order(view, need, wanted, offers, ids)))
+        }
         None => Plan::Change(no_capacity(view, "no offers match the requirements".into())),
-    }
-}
-
-/// A fleet that this job may be placed in, with what it would need there.
-struct Need<'a> {
-    facts: &'a FleetFacts,
-    wanted: Wanted,
-    has_room: bool,
-    /// Idle machines that fit, cheapest first.
-    pool: Vec<(&'a InstanceRow, Offer)>,
-    enough: bool,
-}
-
-impl Need<'_> {
-    fn ask(&self, view: &View) -> Option<OfferAsk> {
-        if spec::is_ssh(&self.facts.fleet.spec) {
-            return None;
-        }
-        let backends: Vec<BackendType> = view
-            .backends
-            .iter()
-            .filter(|b| self.wanted.accepts_backend(b))
-            .map(|b| b.name.clone())
-            .collect();
-        (!backends.is_empty()).then(|| OfferAsk {
-            fleet_id: self.facts.fleet.id,
-            backends,
-            wanted: self.wanted.clone(),
-            sharing: spec::sharing(&self.facts.fleet.spec),
-        })
-    }
-}
-
-/// The fleets that may take the job, each with its needs and fitting machines.
-fn candidates(view: &View) -> Result<Vec<Need<'_>>, String> {
-    let (job, run) = (&view.job, &view.run);
-    let required = if run.fleet_id.is_some() {
-        1
-    } else {
-        spec::required_nodes(&run.spec)
-    };
-    let multinode = job.spec.jobs_per_replica > 1;
-    let fixed = view
-        .siblings
-        .iter()
-        .find(|other| other.job_num == 0)
-        .and_then(|master| master.provisioning_data.as_deref())
-        .map(Fixed::to);
-    let profile = spec::run_profile(&run.spec);
-    let mut needs = Vec::new();
-    let mut too_small = false;
-    for facts in &view.fleets {
-        let fleet = &facts.fleet;
-        let placed = view
-            .instance
-            .as_ref()
-            .is_none_or(|i| i.fleet_id == fleet.id);
-        if run.fleet_id.is_some_and(|id| id != fleet.id)
-            || !placed
-            || !spec::fleet_is_named(
-                &profile,
-                &fleet.name,
-                &facts.project_name,
-                &view.project_name,
-            )
-            || (multinode && !spec::is_cluster(&fleet.spec))
-        {
-            continue;
-        }
-        let Some(wanted) =
-            Wanted::combine(fleet.id, &fleet.spec, &profile, &job.spec, fixed.clone())
-        else {
-            continue;
-        };
-        let wanted = match (&wanted.fixed, &facts.master) {
-            (None, Some(master)) if spec::is_cluster(&fleet.spec) => Wanted {
-                fixed: master.provisioning_data.as_deref().map(Fixed::to),
-                ..wanted
-            },
-            _ => wanted,
-        };
-        let max = spec::nodes_max(&fleet.spec);
-        let ssh = spec::is_ssh(&fleet.spec);
-        if !ssh
-            && max.is_some_and(|max| max.saturating_sub(facts.taken) < required)
-            && view.instance.is_none()
-        {
-            too_small = true;
-            continue;
-        }
-        let pool = placement::fitting(&facts.pool, &wanted, &profile, fleet);
-        let enough = pool.len() >= usize::try_from(required).unwrap_or(usize::MAX);
-        let has_room =
-            !ssh && (max.is_none_or(|max| facts.living < max) || view.instance.is_some());
-        needs.push(Need {
-            facts,
-            wanted,
-            has_room,
-            pool,
-            enough,
-        });
-    }
-    if needs.is_empty() {
-        return Err(if too_small {
-            "No matching fleet found: the fleets that fit have no free nodes".into()
-        } else {
-            "No matching fleet found".into()
-        });
-    }
-    Ok(needs)
-}
-
-fn none_to_ask(needs: &[Need<'_>]) -> String {
-    if needs.iter().any(|n| n.has_room) {
-        "no backend of the project can do what the run asks for".into()
-    } else {
-        "no idle instance fits, and the fleet is at its maximum".into()
     }
 }
 
@@ -343,27 +235,13 @@ fn take_pool(view: &View, needs: &[Need<'_>]) -> Option<Changes> {
     Some(changes)
 }
 
-/// The cheapest fleet by its first available offer.
-fn cheapest<'a, 'b>(
-    needs: &'a [Need<'b>],
-    answers: &'a [FleetOffers],
-) -> Option<(&'a Need<'b>, &'a [Offer])> {
-    needs
-        .iter()
-        .filter_map(|need| {
-            let found = answers.iter().find(|a| a.fleet_id == need.facts.fleet.id)?;
-            let price = found
-                .offers
-                .iter()
-                .find(|o| o.availability.is_available())?
-                .price;
-            Some((price, need, found.offers.as_slice()))
-        })
-        .min_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, need, offers)| (need, offers))
-}
-
-fn order(view: &View, need: &Need<'_>, offers: &[Offer], ids: &mut Ids) -> Provision {
+fn order(
+    view: &View,
+    need: &Need<'_>,
+    wanted: &Wanted,
+    offers: &[Offer],
+    ids: &mut Ids,
+) -> Provision {
     let usable: Vec<Offer> = offers
         .iter()
         .filter(|offer| offer.availability.is_available())
@@ -384,7 +262,7 @@ fn order(view: &View, need: &Need<'_>, offers: &[Offer], ids: &mut Ids) -> Provi
             instance.id
         }
         None => {
-            let row = placeholder(view, need, attempt.clone(), InstanceId(ids.uuid()));
+            let row = placeholder(view, need, wanted, attempt.clone(), InstanceId(ids.uuid()));
             let id = row.id;
             let fleet = &need.facts.fleet;
             before
@@ -405,7 +283,7 @@ fn order(view: &View, need: &Need<'_>, offers: &[Offer], ids: &mut Ids) -> Provi
         attempt,
         total: offers.len(),
         offers: usable,
-        wanted: need.wanted.clone(),
+        wanted: wanted.clone(),
         refused: Vec::new(),
     }
 }
@@ -451,14 +329,20 @@ pub(crate) fn lost_rows<'a>(
     })
 }
 
-fn placeholder(view: &View, need: &Need<'_>, attempt: CloudAttempt, id: InstanceId) -> InstanceRow {
+fn placeholder(
+    view: &View,
+    need: &Need<'_>,
+    wanted: &Wanted,
+    attempt: CloudAttempt,
+    id: InstanceId,
+) -> InstanceRow {
     let fleet = &need.facts.fleet;
     let mut row = InstanceRow::pending(id, fleet, view.now);
     row.attempt = Some(attempt);
     row.owner_job = Some(view.job.id);
-    row.requirements = Some(Arc::new(need.wanted.requirements.clone()));
-    row.idle_limit = idle::limit(need.wanted.profile.params.idle_duration, idle::RUN_DEFAULT);
-    row.profile = Some(Arc::new(need.wanted.profile.clone()));
+    row.requirements = Some(Arc::new(wanted.machine.clone()));
+    row.idle_limit = idle::limit(wanted.profile.params.idle_duration, idle::RUN_DEFAULT);
+    row.profile = Some(Arc::new(wanted.profile.clone()));
     row
 }
 
@@ -521,50 +405,6 @@ pub(crate) fn runtime(view: &View, offer: &Offer) -> JobRuntimeData {
     }
 }
 
-/// Turns what the providers answered into changes. `attempts` are in the order of `order.offers`, as many as were
-/// tried.
-pub fn conclude(view: &View, order: &Provision, attempts: &[Attempt], ids: &mut Ids) -> Conclusion {
-    let mut refused = order.refused.clone();
-    for (tried, (attempt, offer)) in attempts.iter().zip(&order.offers).enumerate() {
-        match attempt {
-            Attempt::Made(data) => return Conclusion::Done(made(view, order, offer, data)),
-            Attempt::Refused(reason) => refused.push(reason.clone()),
-            Attempt::Skipped => {}
-            Attempt::Unknown(reason) => {
-                refused.push(reason.clone());
-                let rest = order.offers.get(tried + 1..).unwrap_or_default().to_vec();
-                let asked = CloudAttempt {
-                    places: vec![(offer.backend.clone(), offer.region.clone())],
-                    ..order.attempt.clone()
-                };
-                let mut before = Changes {
-                    guards: own_guards(view),
-                    ..Changes::default()
-                };
-                abandon(view, &asked, &mut before);
-                if rest.is_empty() {
-                    return Conclusion::Done(nothing_held(view, order, &refused, before));
-                }
-                let attempt = new_attempt(&rest, view.now, ids);
-                patch_of(&mut before, order.instance_id).attempt = Some(Some(attempt.clone()));
-                let again = Provision {
-                    before,
-                    attempt,
-                    offers: rest,
-                    refused,
-                    ..order.clone()
-                };
-                return Conclusion::Again(Box::new(again));
-            }
-        }
-    }
-    let changes = Changes {
-        guards: own_guards(view),
-        ..Changes::default()
-    };
-    Conclusion::Done(nothing_held(view, order, &refused, changes))
-}
-
 fn patch_of(changes: &mut Changes, id: InstanceId) -> &mut crate::changes::InstancePatch {
     let at = changes
         .instances
@@ -577,116 +417,6 @@ fn patch_of(changes: &mut Changes, id: InstanceId) -> &mut crate::changes::Insta
             changes.instances.len() - 1
         });
     &mut changes.instances[at]
-}
-
-fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningData) -> Changes {
-    let job = &view.job;
-    let mut changes = Changes {
-        guards: own_guards(view),
-        ..Changes::default()
-    };
-    let data = Arc::new(data.clone());
-    changes.made.push(CleanupRow {
-        project_id: job.project_id,
-        backend: data.backend.clone(),
-        region: data.region.clone(),
-        provider_ref: order.attempt.provider_ref.clone(),
-        machine: Some(MachineRef {
-            instance_id: data.instance_id.clone(),
-            backend_data: data.backend_data.clone(),
-        }),
-        not_before: view.now,
-    });
-    changes.guards.push(Guard::InstanceIs(
-        order.instance_id,
-        vec![InstanceStatus::Pending],
-    ));
-    let patch = patch_of(&mut changes, order.instance_id);
-    patch.status = Some(InstanceStatus::Provisioning);
-    patch.started_at = Some(Some(view.now));
-    patch.attempt = Some(None);
-    patch.provider_ref = Some(Some(order.attempt.provider_ref.clone()));
-    patch.provisioning_data = Some(Some(Arc::clone(&data)));
-    patch.total_blocks = Some(Some(offer.total_blocks));
-    patch.busy_blocks_delta = i32::try_from(offer.blocks).unwrap_or(i32::MAX);
-    patch.offer = Some(Some(Arc::new(offer.clone())));
-    if offer.instance_runtime == InstanceRuntime::Runner {
-        // The container is the machine: there is nothing to reuse.
-        patch.idle_limit = Some(Some(0));
-    }
-    changes.job_becomes(job, JobStatus::Provisioning);
-    let patch = changes.job(job);
-    patch.instance_id = Some(Some(order.instance_id));
-    patch.provisioning_data = Some(Some(data));
-    patch.runtime_data = Some(Some(Arc::new(runtime(view, offer))));
-    patch.blocks = Some(offer.blocks);
-    let what = &offer.instance.name;
-    let message = format!(
-        "instance {what} of {} in {} provisioned for the job",
-        offer.backend, offer.region
-    );
-    changes.event(message, &[job]);
-    if let Some(fleet) = view
-        .fleets
-        .iter()
-        .find(|f| f.fleet.id == fleet_of(view, order))
-    {
-        after_placement(view, fleet.fleet.id, &mut changes);
-    }
-    changes.hint(Pipeline::Instances, order.instance_id);
-    changes
-}
-
-fn fleet_of(view: &View, order: &Provision) -> FleetId {
-    view.instance
-        .as_ref()
-        .map(|i| i.fleet_id)
-        .or_else(|| order.before.new_instances.first().map(|n| n.row.fleet_id))
-        .unwrap_or(order.wanted.fleet_id)
-}
-
-/// Every offer failed: the placeholder goes, and the job ends with the reasons.
-fn nothing_held(
-    view: &View,
-    order: &Provision,
-    refused: &[String],
-    mut changes: Changes,
-) -> Changes {
-    let patch = patch_of(&mut changes, order.instance_id);
-    patch.status = Some(InstanceStatus::Terminated);
-    patch.attempt = Some(None);
-    patch.finished_at = Some(Some(view.now));
-    patch.deleted = Some(true);
-    changes.guards.push(Guard::InstanceIs(
-        order.instance_id,
-        vec![InstanceStatus::Pending],
-    ));
-    changes.job(&view.job).instance_id = Some(None);
-    let message = failure_text(order.total, refused);
-    changes.job_ends(
-        &view.job,
-        JobTerminationReason::FailedToStartDueToNoCapacity,
-        Some(message),
-    );
-    changes
-}
-
-/// Totals, and the first three distinct reasons of up to 200 characters each.
-pub(crate) fn failure_text(total: usize, refused: &[String]) -> String {
-    let mut reasons: Vec<String> = Vec::new();
-    for reason in refused {
-        let short: String = reason.chars().take(200).collect();
-        if reasons.len() < 3 && !reasons.contains(&short) {
-            reasons.push(short);
-        }
-    }
-    let tried = refused.len();
-    let why = if reasons.is_empty() {
-        "none could be tried".into()
-    } else {
-        reasons.join("; ")
-    };
-    format!("{total} offers found, {tried} tried: {why}")
 }
 
 fn no_capacity(view: &View, why: String) -> Changes {

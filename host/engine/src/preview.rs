@@ -67,7 +67,8 @@ fn ask(
         .filter(|_| is_cluster)
         .and_then(|master| master.provisioning_data.as_deref());
     let wanted = Wanted::combine(fleet.id, &fleet.spec, profile, job, fixed.map(Fixed::to))?;
-    let fitting = placement::fitting(&facts.pool, &wanted, profile, fleet);
+    let reuse = Wanted::of_job(fleet.id, profile, job, wanted.fixed.clone());
+    let fitting = placement::fitting(&facts.pool, &reuse, profile, fleet);
     let enough = fitting.len() >= required;
     let pool = fitting
         .into_iter()
@@ -106,6 +107,7 @@ pub fn ask_anywhere(run: &RunSpec, job: &JobSpec, backends: &[BackendAbilities])
             default: false,
         },
         requirements: job.requirements.clone(),
+        machine: job.requirements.clone(),
         whole: job.jobs_per_replica > 1,
         privileged: job.privileged,
         instance_mounts: false,

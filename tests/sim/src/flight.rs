@@ -127,7 +127,7 @@ fn submitted(
             let lists = ask
                 .backends
                 .iter()
-                .map(|b| cloud.offers(b.as_str(), &ask.wanted.requirements))
+                .map(|b| cloud.offers(b.as_str(), &ask.wanted.machine))
                 .collect();
             let limit = view.limits.offers_per_fleet;
             FleetOffers {
@@ -160,7 +160,7 @@ fn instance(cloud: &Cloud, mut view: instances::View, ids: &mut Ids, meter: &mut
     {
         let lists = backends
             .iter()
-            .map(|b| cloud.offers(b.as_str(), &wanted.requirements))
+            .map(|b| cloud.offers(b.as_str(), &wanted.machine))
             .collect();
         view.offers = Some(offers::select(
             lists,
