@@ -1,6 +1,14 @@
 //! The one thing both ways to a machine have in common: opening a byte stream to an endpoint.
 
-use std::{fmt, future::Future, path::PathBuf, pin::Pin};
+use std::{
+    fmt,
+    fs::File,
+    future::Future,
+    io,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    pin::Pin,
+};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -63,9 +71,9 @@ impl Carrier for Loopback {
                     }
                     Box::new(s) as Box<dyn Stream>
                 }),
-                Endpoint::Socket(path) => UnixStream::connect(path)
-                    .await
-                    .map(|s| Box::new(s) as Box<dyn Stream>),
+                Endpoint::Socket(path) => {
+                    connect(path).await.map(|s| Box::new(s) as Box<dyn Stream>)
+                }
             };
             // This machine is always there: whatever fails, it is the agent that is missing.
             opened.map_err(|e| RemoteError::Refused {
@@ -78,4 +86,21 @@ impl Carrier for Loopback {
     fn name(&self) -> String {
         "this machine".to_owned()
     }
+}
+
+/// The longest path that fits into a socket's address beside its closing zero.
+const MAX_ADDRESS_BYTES: usize = 107;
+
+/// Connects to a socket, however long its path is.
+async fn connect(path: &Path) -> io::Result<UnixStream> {
+    if path.as_os_str().len() <= MAX_ADDRESS_BYTES {
+        return UnixStream::connect(path).await;
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // The open folder is a short name for itself, for as long as it is open.
+    let folder = File::open(folder)?;
+    let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
+    UnixStream::connect(short.join(name)).await
 }

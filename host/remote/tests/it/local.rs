@@ -194,3 +194,19 @@ async fn an_agent_that_is_not_up_is_refused_not_unreachable() {
         None
     );
 }
+
+#[tokio::test]
+async fn a_socket_with_a_long_path_is_reached() {
+    let agent = Agent::start();
+    let folder = agent.socket.with_file_name("long-".repeat(30));
+    std::fs::create_dir(&folder).unwrap();
+    let socket = folder.join("shim.sock");
+    std::fs::rename(&agent.socket, &socket).unwrap();
+    assert!(socket.as_os_str().len() > 150);
+    let shim = remote().shim(&Address::local(&folder, &socket));
+    agent.json(r#"{"service": "dstack-shim", "version": "0.22.5"}"#);
+    assert_eq!(shim.healthcheck().await.unwrap().version, "0.22.5");
+    std::fs::remove_file(&socket).unwrap();
+    let error = shim.healthcheck().await.unwrap_err();
+    assert!(matches!(error, RemoteError::Refused { .. }), "{error}");
+}
