@@ -107,7 +107,7 @@ pub enum Answer {
 }
 
 /// How a task is at the shim.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskState {
     /// The container is up.
     pub running: bool,

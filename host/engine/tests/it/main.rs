@@ -1,5 +1,10 @@
 //! Decisions on small worlds, step by step.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests stop at the first surprise"
+)]
+
 mod crash;
 mod policies;
 mod runs;
