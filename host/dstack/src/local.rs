@@ -14,7 +14,8 @@ impl Local for Host {
     }
 
     fn inspect(&self, file: &Path) -> Result<serde_json::Value, String> {
-        let found = dstack_backend_loader::inspect(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let found = dstack_backend_loader::inspect(file)
+            .map_err(|error| format!("{}: {error}", file.display()))?;
         let manifest = &found.manifest;
         Ok(serde_json::json!({
             "name": manifest.name,
@@ -29,8 +30,12 @@ impl Local for Host {
     fn lock(&self, folder: &Path) -> Result<Vec<String>, String> {
         dstack_plugins::write_lock(folder)
             .map(|(lock, left_out)| {
-                let locked = lock.plugins().map(|plugin| format!("{} {}", plugin.name, plugin.version));
-                let rest = left_out.iter().map(|(path, why)| format!("left out {}: {why}", path.display()));
+                let locked = lock
+                    .plugins()
+                    .map(|plugin| format!("{} {}", plugin.name, plugin.version));
+                let rest = left_out
+                    .iter()
+                    .map(|(path, why)| format!("left out {}: {why}", path.display()));
                 locked.chain(rest).collect()
             })
             .map_err(|error| format!("cannot lock {}: {error}", folder.display()))

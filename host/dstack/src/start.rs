@@ -22,9 +22,15 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), String> {
     if let Some(token) = &args.token {
         settings.admin_token = Some(dstack_backend_types::Secret::new(token.clone()));
     }
-    let level = if args.debug { LogLevel::Debug } else { args.log_level };
+    let level = if args.debug {
+        LogLevel::Debug
+    } else {
+        args.log_level
+    };
     start_log(level, settings.log_format);
-    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2);
+    let workers = std::thread::available_parallelism()
+        .map_or(2, std::num::NonZero::get)
+        .max(2);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -37,7 +43,9 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), String> {
 
 async fn serve(args: &ServerArgs, settings: Settings) -> Result<(), String> {
     let plugins = plugins(&settings);
-    let server = Server::start(settings.clone(), plugins).await.map_err(|error| report(&error))?;
+    let server = Server::start(settings.clone(), plugins)
+        .await
+        .map_err(|error| report(&error))?;
     let url = server.url().to_owned();
     let token = server.admin_token().expose().clone();
     let client = remember(args, &settings, &url, &token);
@@ -47,8 +55,15 @@ async fn serve(args: &ServerArgs, settings: Settings) -> Result<(), String> {
         dstack_cli::version()
     );
     // Nobody may be reading: the server runs all the same.
-    drop(std::io::stdout().write_all(lines.as_bytes()).and_then(|()| std::io::stdout().flush()));
-    server.run(signal()).await.map_err(|error| format!("the server ended: {error}"))
+    drop(
+        std::io::stdout()
+            .write_all(lines.as_bytes())
+            .and_then(|()| std::io::stdout().flush()),
+    );
+    server
+        .run(signal())
+        .await
+        .map_err(|error| format!("the server ended: {error}"))
 }
 
 /// Ends when the process is asked to stop.
@@ -79,14 +94,24 @@ fn plugins(settings: &Settings) -> PluginsConfig {
     let mut folders: Vec<PathBuf> = settings.plugin_dir.iter().cloned().collect();
     folders.extend([installed.join("backends"), beside.join("backends")]);
     let mut config = PluginsConfig::new(folders);
-    config.machine = Some(MachineConfig::beside(beside, settings.server_dir.join("local")));
+    config.machine = Some(MachineConfig::beside(
+        beside,
+        settings.server_dir.join("local"),
+    ));
     config
 }
 
 /// Tells the client of this user about the server; a line for people when the file was changed.
 fn remember(args: &ServerArgs, settings: &Settings, url: &str, token: &str) -> String {
-    let wish = if args.yes { Some(true) } else if args.no { Some(false) } else { settings.update_default_project };
-    match dstack_cli::local_config::remember_server(dstack_server::FIRST_PROJECT, url, token, wish) {
+    let wish = if args.yes {
+        Some(true)
+    } else if args.no {
+        Some(false)
+    } else {
+        settings.update_default_project
+    };
+    match dstack_cli::local_config::remember_server(dstack_server::FIRST_PROJECT, url, token, wish)
+    {
         Ok(Some(path)) => format!("Configuration updated at {}\n\n", path.display()),
         Ok(None) => String::new(),
         Err(error) => {
@@ -105,11 +130,18 @@ fn start_log(level: LogLevel, format: LogFormat) {
         LogLevel::Warning => "warn",
         LogLevel::Error => "error",
     };
-    let filter = EnvFilter::new(format!("error,dstack={own},dstack_server={own},dstack_plugins={own},dstack_store={own},dstack_remote={own},plugin={own}"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter = EnvFilter::new(format!(
+        "error,dstack={own},dstack_server={own},dstack_plugins={own},dstack_store={own},dstack_remote={own},plugin={own}"
+    ));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Json => builder.json().init(),
-        LogFormat::Rich => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+        LogFormat::Rich => builder
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .init(),
         LogFormat::Standard => builder.with_ansi(false).with_target(false).init(),
     }
 }

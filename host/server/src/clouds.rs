@@ -8,7 +8,8 @@ use dstack_backend_types::methods::{
     RunJobRequest,
 };
 use dstack_backend_types::{
-    BackendError, BackendType, ErrorKind, JobProvisioningData, SshKey, capability,
+    BackendError, BackendType, ErrorKind, InstanceAvailability, JobProvisioningData, SshKey,
+    capability,
 };
 use dstack_engine::ids::ProjectId;
 use dstack_engine::view::BackendAbilities;
@@ -36,6 +37,8 @@ impl std::fmt::Debug for ProjectBackend {
 pub trait ProjectBackends: Send + Sync {
     /// The project's backends, by name. An unknown project has none.
     fn of(&self, project: ProjectId) -> BoxFuture<'_, Arc<Vec<ProjectBackend>>>;
+    /// Whether any project has a machine of this backend.
+    fn has_machine(&self, kind: &BackendType) -> BoxFuture<'_, bool>;
 }
 
 /// [`Clouds`] over the plugin host.
@@ -77,10 +80,19 @@ impl PluginClouds {
         backend: &ProjectBackend,
         question: &GetOffersRequest,
     ) -> BackendOffers {
-        let offers = match self.open(project, &backend.kind).await {
+        let mut offers = match self.open(project, &backend.kind).await {
             Ok(opened) => opened.get_offers(question).await.map_err(plain),
             Err(error) => Err(error),
         };
+        // There is one machine, and only the host knows whether it is taken.
+        if let Ok(offers) = &mut offers
+            && backend.kind == BackendType::LOCAL
+            && self.projects.has_machine(&backend.kind).await
+        {
+            for offer in offers {
+                offer.availability = InstanceAvailability::Busy;
+            }
+        }
         if let Err(error) = &offers {
             tracing::warn!(backend = backend.kind.as_str(), error = %error.message, "a backend gave no offers");
         }
@@ -113,7 +125,7 @@ impl Clouds for PluginClouds {
                 requirements: (*query.requirements).clone(),
                 full_offers: query.full_offers,
                 unallocated_resources: query.unallocated_resources,
-                image: None,
+                image: query.image.clone(),
             };
             let wanted = |kind: &BackendType| {
                 query

@@ -50,23 +50,13 @@ impl Machines {
         }
     }
 
-    /// How a task is.
-    pub(crate) async fn task(&self, at: &Address, id: &str) -> (Answer, Option<TaskInfo>) {
-        match self.remote.shim(at).task(id).await {
-            Ok(Some(info)) => (Answer::Task(task_state(&info)), Some(info)),
-            Ok(None) => {
-                let lost = TaskState {
-                    running: false,
-                    ended: Some((
-                        "executor_error".to_owned(),
-                        "the machine does not know the task any more".to_owned(),
-                    )),
-                    ports: None,
-                };
-                (Answer::Task(lost), None)
-            }
-            Err(error) => (not_there(&error), None),
-        }
+    /// A task; `None` if the shim does not know it.
+    pub(crate) async fn task(
+        &self,
+        at: &Address,
+        id: &str,
+    ) -> Result<Option<TaskInfo>, RemoteError> {
+        self.remote.shim(at).task(id).await
     }
 
     /// Ends as soon as a task is no longer `known`, or after `wait`.
@@ -212,7 +202,8 @@ pub(crate) fn runner_port(runtime: Option<&Arc<JobRuntimeData>>) -> u16 {
         .unwrap_or(RUNNER_PORT)
 }
 
-fn not_there(error: &RemoteError) -> Answer {
+/// What a call that got no answer says about the agent.
+pub(crate) fn not_there(error: &RemoteError) -> Answer {
     if error.is_refused() {
         Answer::NotUp
     } else {
@@ -220,7 +211,8 @@ fn not_there(error: &RemoteError) -> Answer {
     }
 }
 
-fn task_state(info: &TaskInfo) -> TaskState {
+/// The engine's view of a task.
+pub(crate) fn task_state(info: &TaskInfo) -> TaskState {
     let ended = (info.status == TaskStatus::Terminated).then(|| {
         (
             info.termination_reason.clone(),

@@ -83,6 +83,7 @@ impl Context {
         });
         let known = Known {
             limits: Arc::clone(&limits),
+            defaults: Arc::new(crate::services::plans::job_defaults(&settings)),
             ..Known::default()
         };
         Self {

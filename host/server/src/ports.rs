@@ -27,6 +27,8 @@ pub struct OfferQuery {
     pub full_offers: bool,
     /// Only what is free, where a backend knows.
     pub unallocated_resources: bool,
+    /// The image that would run, where it is known.
+    pub image: Option<String>,
 }
 
 /// What one backend answered.

@@ -78,6 +78,7 @@ async fn pipelines_and_views_never_scan_a_table() {
         one("jobs of an instance", jobs::OF_INSTANCE),
         one("instance by id", instances::GET),
         one("instances of a fleet", instances::OF_FLEET),
+        one("machines of a backend", instances::OF_BACKEND),
         one("numbers of a fleet", instances::NUMBERS),
         one("fleet by id", fleets::GET),
         one("fleets of a project", fleets::OF_PROJECT),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dstack_backend_types::BackendType;
 use dstack_engine::changes::InstancePatch;
 use dstack_engine::ids::{FleetId, InstanceId, JobId, ProjectId};
 use dstack_engine::model::InstanceRow;
@@ -31,12 +32,14 @@ pub(crate) const OF_FLEET: Sql = sql!(
     columns!(),
     "i.fleet_id = ?1 AND i.deleted = 0 ORDER BY i.instance_num, i.id"
 );
+pub(crate) const OF_BACKEND: Sql =
+    sql!("SELECT 1 FROM instances WHERE backend = ?1 AND active = 1 LIMIT 1");
 const INSERT: Sql = sql!(
     "INSERT INTO instances (id, project_id, fleet_id, name, instance_num, status, unreachable, health, \
      termination_reason, termination_reason_message, created_at, started_at, finished_at, last_job_at, idle_limit, \
      give_up_at, first_end_failure_at, health_checked_at, provider_ref, total_blocks, busy_blocks, owner_job, \
-     ssh_host, price, deleted, last_processed_at, look_again_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
-     ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)"
+     ssh_host, price, backend, deleted, last_processed_at, look_again_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
+     ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28)"
 );
 const INSERT_DATA: Sql = sql!(
     "INSERT INTO instance_data (id, attempt, provisioning_data, offer, requirements, profile) \
@@ -93,6 +96,12 @@ pub fn of_fleet(tx: &mut dyn Tx, fleet: FleetId) -> Result<Vec<InstanceRow>, DbE
     tx.all(OF_FLEET, params![fleet], from_row)
 }
 
+/// Whether a backend has a machine that is not known to be gone.
+pub fn has_machine(tx: &mut dyn Tx, backend: &BackendType) -> Result<bool, DbError> {
+    let found = tx.first(OF_BACKEND, params![backend], |mut row| row.take::<i64>())?;
+    Ok(found.is_some())
+}
+
 /// The placeholder that a job provisions.
 pub fn of_owner_job(tx: &mut dyn Tx, job: JobId) -> Result<Option<InstanceRow>, DbError> {
     const OF_OWNER: Sql = sql!(columns!(), "i.owner_job = ?1 AND i.deleted = 0 LIMIT 1");
@@ -128,6 +137,10 @@ pub fn insert(tx: &mut dyn Tx, instance: &InstanceRow, due: Timestamp) -> Result
             instance.owner_job,
             instance.ssh_host.as_deref(),
             instance.offer.as_ref().map(|it| it.price),
+            instance
+                .provisioning_data
+                .as_ref()
+                .map(|it| it.backend.as_str()),
             instance.deleted,
             instance.last_processed_at,
             due,
@@ -201,6 +214,13 @@ pub(crate) fn patch(tx: &mut dyn Tx, patch: &InstancePatch, now: Timestamp) -> R
             .offer
             .as_ref()
             .map(|it| it.as_ref().map(|it| it.price)),
+    );
+    hot.set(
+        "backend",
+        patch
+            .provisioning_data
+            .as_ref()
+            .map(|it| it.as_ref().map(|it| it.backend.as_str())),
     );
     hot.set("deleted", patch.deleted);
     hot.run(tx, patch.id)?;

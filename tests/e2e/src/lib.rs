@@ -54,7 +54,10 @@ pub fn prepared(runtime: Runtime) -> Result<TestServer> {
 /// # Errors
 /// If the server refuses it.
 pub fn fleet(server: &TestServer, max: u32) -> Result<()> {
-    let path = server.file("fleet.dstack.yml", &format!("type: fleet\nname: pool\nnodes: 0..{max}\nidle_duration: 10m\n"))?;
+    let path = server.file(
+        "fleet.dstack.yml",
+        &format!("type: fleet\nname: pool\nnodes: 0..{max}\nidle_duration: 10m\n"),
+    )?;
     server.ok(&["apply", "-f", &path, "-y", "-d"])?;
     Ok(())
 }
@@ -62,7 +65,9 @@ pub fn fleet(server: &TestServer, max: u32) -> Result<()> {
 /// A task's configuration; `lines` are shell commands.
 #[must_use]
 pub fn task(name: &str, runtime: Runtime, lines: &[&str]) -> String {
-    let mut text = format!("type: task\nname: {name}\nresources:\n  cpu: x86:1..\n  memory: 100MB..\n  disk: 1GB..\n");
+    let mut text = format!(
+        "type: task\nname: {name}\nresources:\n  cpu: x86:1..\n  memory: 100MB..\n  disk: 1GB..\n"
+    );
     if runtime == Runtime::Docker {
         text.push_str("image: dstack-test/small:1\nuser: root\n");
     }

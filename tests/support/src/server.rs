@@ -34,7 +34,9 @@ fn answers(port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-        stream.write_all(b"GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        stream.write_all(
+            b"GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        )?;
         let mut start = [0; 12];
         stream.read_exact(&mut start)?;
         Ok(start.starts_with(b"HTTP/1.1 "))

@@ -24,15 +24,17 @@ pub(super) async fn offers(
     backends: Vec<BackendType>,
     wanted: &Wanted,
     sharing: Sharing,
+    image: Option<&str>,
 ) -> Vec<Offer> {
     let answers = cx
         .clouds
         .offers(OfferQuery {
             project,
-            requirements: Arc::new(wanted.requirements.clone()),
+            requirements: Arc::new(wanted.machine.clone()),
             backends: Some(backends),
             full_offers: false,
             unallocated_resources: false,
+            image: image.map(str::to_owned),
         })
         .await;
     let lists = answers
@@ -140,7 +142,7 @@ fn instance(order: &Order<'_>, offer: &Offer) -> CreateInstanceRequest {
             ssh_keys: vec![order.project.key()],
             instance_id: None,
             volumes: None,
-            reservation: order.wanted.requirements.reservation.clone(),
+            reservation: order.wanted.machine.reservation.clone(),
             tags: tags(order.wanted),
             provider_ref: Some(order.provider_ref.to_owned()),
         },
@@ -175,7 +177,7 @@ fn job(order: &Order<'_>, offer: &Offer) -> Option<RunJobRequest> {
             privileged: spec.privileged,
             container_user: Some("root".to_owned()),
             mounts: mounts.filter_map(mount).collect(),
-            requirements: order.wanted.requirements.clone(),
+            requirements: order.wanted.machine.clone(),
             provider_ref: Some(order.provider_ref.to_owned()),
         },
         offer: offer.clone(),

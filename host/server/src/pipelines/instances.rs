@@ -52,8 +52,9 @@ impl Pipe for Instances {
         } = &plan
         {
             let project = view.instance.project_id;
-            view.offers =
-                Some(cloud_calls::offers(&cx, project, backends.clone(), wanted, *sharing).await);
+            view.offers = Some(
+                cloud_calls::offers(&cx, project, backends.clone(), wanted, *sharing, None).await,
+            );
             view.now = cx.now();
             plan = instances::plan(&view, &mut ids);
         }

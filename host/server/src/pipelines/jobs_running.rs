@@ -6,7 +6,7 @@ use std::time::Duration;
 use dstack_agent_protocol::shim::TaskStatus;
 use dstack_engine::changes::{Changes, Pipeline};
 use dstack_engine::ids::JobId;
-use dstack_engine::job_running::{self, Answer, Ask, Plan, View};
+use dstack_engine::job_running::{self, Answer, Ask, Plan, TaskState, View};
 use dstack_engine::view::provisioning_timeout;
 use dstack_remote::Address;
 use dstack_store::lease::{self, Claim, Lease};
@@ -14,7 +14,7 @@ use dstack_store::{DbError, Tx, views};
 
 use super::driver::{Pipe, StepError, finish};
 use super::{Context, facts, job_logs, runner_orders, watch};
-use crate::machines::{TaskOrder, pulled, runner_port};
+use crate::machines::{TaskOrder, not_there, pulled, runner_port, task_state};
 
 /// The pipeline.
 pub(super) struct JobsRunning;
@@ -90,32 +90,20 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
     };
     let mut task = None;
     let answer = match ask {
-        Ask::SubmitTask => {
-            let (_, user_keys) = facts::user(cx, &view.run).await?;
-            let mut container_keys = vec![project.public_key.trim().to_owned()];
-            container_keys.extend(user_keys.iter().cloned());
-            match runner_orders::registry(cx, view).await? {
-                Err(why) => Answer::Impossible(why),
-                Ok(registry) => {
-                    let order = TaskOrder {
-                        job,
-                        container_ssh_keys: container_keys,
-                        host_ssh_user: if at.is_local() {
-                            String::new()
-                        } else {
-                            data.username.clone()
-                        },
-                        host_ssh_keys: if at.is_local() { Vec::new() } else { user_keys },
-                        registry,
-                    };
-                    cx.machines.submit_task(&at, &order.config()).await
-                }
-            }
-        }
+        Ask::SubmitTask => submit_task(cx, view, &project, &at).await?,
         Ask::TaskInfo => {
-            let (answer, info) = cx.machines.task(&at, &job.id.to_string()).await;
-            task = info.map(|info| info.status);
-            answer
+            match cx.machines.task(&at, &job.id.to_string()).await {
+                Ok(Some(info)) => {
+                    task = Some(info.status);
+                    Answer::Task(task_state(&info))
+                }
+                // The shim died before it had started anything, and a restarted one forgets such tasks.
+                Ok(None) => match submit_task(cx, view, &project, &at).await? {
+                    Answer::TaskTaken => Answer::Task(TaskState::default()),
+                    other => other,
+                },
+                Err(error) => not_there(&error),
+            }
         }
         Ask::StartRunner(cluster) => match runner_orders::order(cx, view, cluster).await? {
             Err(why) => Answer::Impossible(why),
@@ -147,6 +135,36 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
         at: Some(at),
         task,
     })
+}
+
+/// Gives the shim the job's task.
+async fn submit_task(
+    cx: &Context,
+    view: &View,
+    project: &facts::ProjectFacts,
+    at: &Address,
+) -> Result<Answer, StepError> {
+    let job = &view.job;
+    let (_, user_keys) = facts::user(cx, &view.run).await?;
+    let mut container_ssh_keys = vec![project.public_key.trim().to_owned()];
+    container_ssh_keys.extend(user_keys.iter().cloned());
+    let registry = match runner_orders::registry(cx, view).await? {
+        Err(why) => return Ok(Answer::Impossible(why)),
+        Ok(registry) => registry,
+    };
+    // Nobody enters this machine through its own jobs.
+    let (host_ssh_user, host_ssh_keys) = match &job.provisioning_data {
+        Some(data) if !at.is_local() => (data.username.clone(), user_keys),
+        _ => (String::new(), Vec::new()),
+    };
+    let order = TaskOrder {
+        job,
+        container_ssh_keys,
+        host_ssh_user,
+        host_ssh_keys,
+        registry,
+    };
+    Ok(cx.machines.submit_task(at, &order.config()).await)
 }
 
 /// What to keep an eye on after this step.

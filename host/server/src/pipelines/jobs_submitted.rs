@@ -55,8 +55,15 @@ impl Pipe for JobsSubmitted {
 async fn ask(cx: &Context, view: &View, asks: &[OfferAsk]) -> Vec<FleetOffers> {
     join_all(asks.iter().map(|ask| async move {
         let backends = ask.backends.clone();
-        let offers =
-            cloud_calls::offers(cx, view.job.project_id, backends, &ask.wanted, ask.sharing).await;
+        let offers = cloud_calls::offers(
+            cx,
+            view.job.project_id,
+            backends,
+            &ask.wanted,
+            ask.sharing,
+            Some(&view.job.spec.image_name),
+        )
+        .await;
         FleetOffers {
             fleet_id: ask.fleet_id,
             offers,

@@ -117,11 +117,6 @@ impl Wake {
         self.has_backlog.store(true, Ordering::Release);
     }
 
-    /// How many rows are being worked on.
-    pub(crate) fn busy(&self) -> usize {
-        self.rows().len()
-    }
-
     fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, bool>> {
         self.in_flight
             .lock()

@@ -228,6 +228,20 @@ impl Backends {
 }
 
 impl ProjectBackends for Backends {
+    fn has_machine(&self, kind: &BackendType) -> BoxFuture<'_, bool> {
+        let kind = kind.clone();
+        Box::pin(async move {
+            let found = self
+                .store
+                .read(move |tx| dstack_store::instances::has_machine(tx, &kind))
+                .await;
+            found.unwrap_or_else(|error| {
+                tracing::error!(%error, "cannot look for machines of a backend");
+                true
+            })
+        })
+    }
+
     fn of(&self, project: ProjectId) -> BoxFuture<'_, Arc<Vec<ProjectBackend>>> {
         Box::pin(async move {
             if let Some(found) = self

@@ -221,7 +221,7 @@ impl Planner {
         let names_fleets = dstack_engine::spec::run_profile(spec).fleets.is_some();
         if options.offers_only && !names_fleets {
             let ask = preview::ask_anywhere(spec, job, &backends);
-            let answers = self.answers(project.id, &ask, options).await;
+            let answers = self.answers(project.id, &ask, None, options).await;
             return Ok(preview::offers(&ask, answers, OFFERS_ANYWHERE));
         }
         let id = project.id;
@@ -234,7 +234,7 @@ impl Planner {
             let answers = if options.unallocated {
                 Vec::new()
             } else {
-                self.answers(id, ask, options).await
+                self.answers(id, ask, Some(&job.image_name), options).await
             };
             (ask.enough, preview::offers(ask, answers, OFFERS_PER_FLEET))
         }))
@@ -246,18 +246,20 @@ impl Planner {
         &self,
         project: ProjectId,
         ask: &Ask,
+        image: Option<&str>,
         options: OfferOptions,
     ) -> Vec<Vec<Offer>> {
         if ask.backends.is_empty() {
             return Vec::new();
         }
-        let requirements: Arc<Requirements> = Arc::new(ask.wanted.requirements.clone());
+        let requirements: Arc<Requirements> = Arc::new(ask.wanted.machine.clone());
         let query = OfferQuery {
             project,
             requirements,
             backends: Some(ask.backends.clone()),
             full_offers: options.full_offers,
             unallocated_resources: options.unallocated,
+            image: image.map(str::to_owned),
         };
         self.clouds
             .offers(query)
@@ -269,7 +271,9 @@ impl Planner {
 
     /// What the backends offer for a fleet's own needs.
     pub(crate) async fn fleet_offers(&self, project: ProjectId, ask: &Ask) -> Vec<Offer> {
-        let answers = self.answers(project, ask, OfferOptions::default()).await;
+        let answers = self
+            .answers(project, ask, None, OfferOptions::default())
+            .await;
         preview::offers(ask, answers, OFFERS_ANYWHERE)
     }
 

@@ -25,22 +25,53 @@ fn moments(count: u64, range_ms: u64) -> impl Iterator<Item = Duration> {
 fn marking_task(server: &TestServer, name: &str) -> Result<String> {
     let marks = server.home().join("marks");
     fs::create_dir_all(&marks)?;
-    let line = format!("echo ran >> {}/{name}; sleep 0.3; echo end of {name}", marks.display());
-    server.file(&format!("{name}.dstack.yml"), &task(name, Runtime::Process, &[&line]))
+    let line = format!(
+        "echo ran >> {}/{name}; sleep 0.3; echo end of {name}",
+        marks.display()
+    );
+    server.file(
+        &format!("{name}.dstack.yml"),
+        &task(name, Runtime::Process, &[&line]),
+    )
+}
+
+/// How a run ended, in short.
+fn end(run: &serde_json::Value) -> String {
+    let last = &run["jobs"][0]["job_submissions"][0];
+    format!(
+        "{}: {} {} {}",
+        run["status"],
+        last["status"],
+        last["termination_reason"],
+        last["termination_reason_message"]
+    )
 }
 
 fn ran_once(server: &TestServer, name: &str) -> Result<()> {
     let text = fs::read_to_string(server.home().join("marks").join(name)).unwrap_or_default();
-    ensure!(text.lines().count() == 1, "{name} ran {} times\n{}", text.lines().count(), server.log());
+    ensure!(
+        text.lines().count() == 1,
+        "{name} ran {} times\n{}",
+        text.lines().count(),
+        server.log()
+    );
     Ok(())
 }
 
 fn nothing_left(server: &TestServer) -> Result<()> {
     server.ok(&["fleet", "delete", "pool", "-y"])?;
-    wait_for("the end of all processes", PATIENCE, || Ok(server.processes()?.is_empty().then_some(())))
-        .with_context(|| format!("{:?}\n{}", server.processes(), server.log()))?;
-    let (_, instances) = server.post("/api/instances/list", &serde_json::json!({ "only_active": true }))?;
-    ensure!(instances.as_array().is_some_and(Vec::is_empty), "{instances}");
+    wait_for("the end of all processes", PATIENCE, || {
+        Ok(server.processes()?.is_empty().then_some(()))
+    })
+    .with_context(|| format!("{:?}\n{}", server.processes(), server.log()))?;
+    let (_, instances) = server.post(
+        "/api/instances/list",
+        &serde_json::json!({ "only_active": true }),
+    )?;
+    ensure!(
+        instances.as_array().is_some_and(Vec::is_empty),
+        "{instances}"
+    );
     Ok(())
 }
 
@@ -57,10 +88,18 @@ fn a_server_killed_at_twenty_moments_ends_every_run_once() -> Result<()> {
         server.kill()?;
         server.spawn()?;
         let run = server.finished(&name, PATIENCE)?;
-        ensure!(run["status"] == "done", "killed after {moment:?}: {run}\n{}", server.log());
+        ensure!(
+            run["status"] == "done",
+            "killed after {moment:?}: {}\n{}",
+            end(&run),
+            server.log()
+        );
         ran_once(&server, &name)?;
         let log = server.ok(&["logs", &name])?;
-        ensure!(log.trim() == format!("end of {name}"), "killed after {moment:?}: {log:?}");
+        ensure!(
+            log.trim() == format!("end of {name}"),
+            "killed after {moment:?}: {log:?}"
+        );
     }
     nothing_left(&server)
 }
@@ -78,11 +117,18 @@ fn a_shim_killed_at_twenty_moments_ends_every_run_once() -> Result<()> {
         for (pid, line) in server.processes()? {
             // The keeper restarts it; runners and jobs live on.
             if line.contains("dstack-shim") && line.contains("--socket") {
-                Command::new("kill").args(["-9", &pid.to_string()]).status()?;
+                Command::new("kill")
+                    .args(["-9", &pid.to_string()])
+                    .status()?;
             }
         }
         let run = server.finished(&name, PATIENCE)?;
-        ensure!(run["status"] == "done", "shim killed after {moment:?}: {run}\n{}", server.log());
+        ensure!(
+            run["status"] == "done",
+            "shim killed after {moment:?}: {}\n{}",
+            end(&run),
+            server.log()
+        );
         ran_once(&server, &name)?;
     }
     nothing_left(&server)

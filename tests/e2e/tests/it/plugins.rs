@@ -17,12 +17,22 @@ fn a_broken_plugin_is_named_and_the_others_work() -> Result<()> {
         fs::copy(bin.join(name), folder.path().join(name))?;
     }
     let whole = fs::read(bin.join("libdstack_backend_fake.so"))?;
-    fs::write(folder.path().join("libdstack_backend_broken.so"), whole.get(..whole.len() / 2).unwrap_or_default())?;
+    fs::write(
+        folder.path().join("libdstack_backend_broken.so"),
+        whole.get(..whole.len() / 2).unwrap_or_default(),
+    )?;
     for entry in fs::read_dir(folder.path())? {
         fs::set_permissions(entry?.path(), fs::Permissions::from_mode(0o644))?;
     }
-    let locked = Command::new(bin.join("dstack")).args(["backend", "lock"]).arg(folder.path()).output()?;
-    ensure!(locked.status.success(), "{}", String::from_utf8_lossy(&locked.stderr));
+    let locked = Command::new(bin.join("dstack"))
+        .args(["backend", "lock"])
+        .arg(folder.path())
+        .output()?;
+    ensure!(
+        locked.status.success(),
+        "{}",
+        String::from_utf8_lossy(&locked.stderr)
+    );
 
     let dir = folder.path().to_string_lossy().into_owned();
     let server = TestServer::start(&[("DSTACK_PLUGIN_DIR", &dir)])?;
@@ -31,20 +41,40 @@ fn a_broken_plugin_is_named_and_the_others_work() -> Result<()> {
     let find = |name: &str| {
         plugins
             .iter()
-            .find(|plugin| plugin["path"].as_str().is_some_and(|path| path.starts_with(&dir) && path.contains(name)))
+            .find(|plugin| {
+                plugin["path"]
+                    .as_str()
+                    .is_some_and(|path| path.starts_with(&dir) && path.contains(name))
+            })
             .cloned()
             .unwrap_or_default()
     };
     for name in ["local", "fake"] {
         let plugin = find(name);
-        ensure!(plugin["name"] == name && plugin["reason"].is_null(), "{plugin}");
-        ensure!(plugin["sha256"].as_str().is_some_and(|hash| hash.len() == 64), "{plugin}");
+        ensure!(
+            plugin["name"] == name && plugin["reason"].is_null(),
+            "{plugin}"
+        );
+        ensure!(
+            plugin["sha256"]
+                .as_str()
+                .is_some_and(|hash| hash.len() == 64),
+            "{plugin}"
+        );
     }
     let broken = find("broken");
     ensure!(broken["state"] == "refused", "{broken}");
-    ensure!(broken["reason"].as_str().is_some_and(|reason| reason.contains("past the end")), "{broken}");
+    ensure!(
+        broken["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains("past the end")),
+        "{broken}"
+    );
     let table = server.ok(&["backend", "list"])?;
-    ensure!(table.contains("fake") && table.contains("refused"), "{table}");
+    ensure!(
+        table.contains("fake") && table.contains("refused"),
+        "{table}"
+    );
     Ok(())
 }
 
@@ -59,8 +89,17 @@ fn a_plugin_outside_the_lock_file_is_refused_with_the_remedy() -> Result<()> {
     let server = TestServer::start(&[("DSTACK_PLUGIN_DIR", &dir)])?;
     let list: Value = serde_json::from_str(&server.ok(&["backend", "list", "--json"])?)?;
     let plugins = list["plugins"].as_array().cloned().unwrap_or_default();
-    let fake = plugins.iter().find(|plugin| plugin["name"] == "fake").cloned().unwrap_or_default();
+    let fake = plugins
+        .iter()
+        .find(|plugin| plugin["name"] == "fake")
+        .cloned()
+        .unwrap_or_default();
     ensure!(fake["state"] == "refused", "{list}");
-    ensure!(fake["reason"].as_str().is_some_and(|reason| reason.contains("plugins.lock")), "{fake}");
+    ensure!(
+        fake["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains("plugins.lock")),
+        "{fake}"
+    );
     Ok(())
 }

@@ -169,6 +169,7 @@ CREATE TABLE instances (
     owner_job TEXT,
     ssh_host TEXT,
     price REAL,
+    backend TEXT,
     deleted INTEGER NOT NULL,
     last_processed_at INTEGER NOT NULL,
     look_again_at INTEGER NOT NULL,
@@ -181,6 +182,7 @@ CREATE INDEX instances_project ON instances (project_id, created_at DESC, id ASC
 CREATE INDEX instances_created ON instances (created_at DESC, id ASC);
 CREATE INDEX instances_active ON instances (created_at DESC, id ASC) WHERE active = 1;
 CREATE INDEX instances_due ON instances (look_again_at) WHERE active = 1;
+CREATE INDEX instances_backend ON instances (backend) WHERE active = 1;
 CREATE INDEX instances_owner_job ON instances (owner_job) WHERE owner_job IS NOT NULL;
 
 CREATE TABLE instance_data (
