@@ -145,7 +145,7 @@ impl Changes {
         self.hint(Pipeline::Instances, instance.id);
     }
 
-    /// Begins the end of an instance, and tells its fleet.
+    /// Begins the end of an instance.
     pub fn instance_ends(
         &mut self,
         instance: &InstanceRow,
@@ -168,7 +168,6 @@ impl Changes {
             &[instance],
         );
         self.hint(Pipeline::Instances, instance.id);
-        self.hint(Pipeline::Fleets, instance.fleet_id);
     }
 
     /// Moves a run on, with its event.

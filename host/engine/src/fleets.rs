@@ -32,12 +32,24 @@ pub struct View {
     pub now: Timestamp,
     /// The fleet.
     pub fleet: Arc<FleetRow>,
-    /// Its instances that are not deleted, by number.
+    /// Its instances that are not deleted, by number. A step may leave them out when [`looks_at_instances`] says so.
     pub instances: Vec<InstanceRow>,
     /// Runs that are not finished and name this fleet.
     pub active_runs: u32,
     /// The project is deleted.
     pub project_deleted: bool,
+}
+
+/// Whether the next step of a fleet reads its instances; they may be thousands, and most steps come too early to need
+/// them.
+pub fn looks_at_instances(fleet: &FleetRow, now: Timestamp) -> bool {
+    match fleet.status {
+        FleetStatus::Submitted | FleetStatus::Active => {
+            due_in(fleet, now).is_some_and(|left| left <= 0)
+        }
+        FleetStatus::Terminating => true,
+        FleetStatus::Terminated | FleetStatus::Failed => false,
+    }
 }
 
 /// Decides what a fleet does next. It never calls anybody.

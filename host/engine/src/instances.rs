@@ -14,6 +14,7 @@ mod provision;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dstack_api::fleets::FleetStatus;
 use dstack_api::instances::{
     HealthStatus, InstanceStatus as Status, InstanceTerminationReason as Reason,
 };
@@ -38,6 +39,8 @@ pub use provision::conclude_provision;
 
 /// How often a ready machine is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(14);
+/// How soon a machine is checked again that did not answer once.
+const CHECK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a provider that does not end a machine is asked at the quick pace.
 const END_RETRY: Duration = Duration::from_secs(30);
 /// The slow pace after that.
@@ -216,7 +219,6 @@ fn ready(view: &View) -> Plan {
             };
             changes.instance_becomes(instance, Status::Idle);
             changes.look_again = Some(look(view));
-            changes.hint(Pipeline::Fleets, instance.fleet_id);
         } else {
             changes = ends(view, Reason::JobFinished, None);
         }
@@ -370,7 +372,6 @@ fn is_ready(view: &View) -> Changes {
     for job in &view.jobs {
         changes.hint(Pipeline::JobsRunning, job.id);
     }
-    changes.hint(Pipeline::Fleets, instance.fleet_id);
     changes.look_again = Some(CHECK_EVERY);
     changes
 }
@@ -386,10 +387,11 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
             ..Changes::default()
         }
     };
+    if instance.give_up_at.is_some() {
+        changes.instance(instance).give_up_at = Some(None);
+    }
     if instance.unreachable {
-        let patch = changes.instance(instance);
-        patch.unreachable = Some(false);
-        patch.give_up_at = Some(None);
+        changes.instance(instance).unreachable = Some(false);
         changes.event("instance became reachable", &[instance]);
         for job in &view.jobs {
             changes.hint(Pipeline::JobsRunning, job.id);
@@ -428,15 +430,17 @@ fn silent(view: &View, why: &str) -> Changes {
         look_again: Some(CHECK_EVERY),
         ..Changes::default()
     };
-    let patch = changes.instance(instance);
-    patch.unreachable = Some(true);
-    if instance.ssh_host.is_none() {
+    if instance.ssh_host.is_none() && instance.give_up_at.is_none() {
         let at = view
             .now
             .saturating_add(view.limits.instance_silence)
             .unwrap_or(view.now);
-        patch.give_up_at = Some(Some(at));
+        changes.instance(instance).give_up_at = Some(Some(at));
+        // A shim that is being restarted is back in a few seconds.
+        changes.look_again = Some(CHECK_AGAIN);
+        return changes;
     }
+    changes.instance(instance).unreachable = Some(true);
     changes.event(format!("instance became unreachable: {why}"), &[instance]);
     changes
 }
@@ -537,7 +541,10 @@ fn gone(view: &View, changes: &mut Changes, reason: Reason, message: Option<Stri
         ),
         &[instance],
     );
-    changes.hint(Pipeline::Fleets, instance.fleet_id);
+    if view.fleet.status == FleetStatus::Terminating {
+        // Others are looked at by the clock: a fleet of thousands must not be read for each of its machines.
+        changes.hint(Pipeline::Fleets, instance.fleet_id);
+    }
     for job in &view.jobs {
         if let Some(pipeline) = Pipeline::of_job(job.status) {
             changes.hint(pipeline, job.id);

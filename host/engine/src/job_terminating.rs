@@ -207,7 +207,6 @@ fn finish(view: &View) -> Changes {
         }
         // It decides itself whether it idles or ends, when the last block is free.
         changes.hint(Pipeline::Instances, instance.id);
-        changes.hint(Pipeline::Fleets, instance.fleet_id);
     }
     changes
 }

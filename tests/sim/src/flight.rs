@@ -84,7 +84,7 @@ pub(crate) fn begin(
             Some(view) => Next::Write(meter.measure(|| runs::plan(&view, ids))),
             None => Next::Nothing,
         },
-        Pipeline::Fleets => match world.fleet_view(FleetId(lease.id), now) {
+        Pipeline::Fleets => match world.fleet_step(FleetId(lease.id), now) {
             Some(view) => Next::Write(meter.measure(|| fleets::plan(&view, ids))),
             None => Next::Nothing,
         },

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use dstack_api::instances::{HealthStatus, InstanceStatus};
 
+use jiff::Timestamp;
+
 use crate::ids::InstanceId;
 use crate::model::InstanceRow;
 
@@ -14,6 +16,8 @@ pub(super) struct FleetIndex {
     pub(super) all: BTreeSet<InstanceId>,
     /// Ready, reachable, not failing, with a free block; by price (its bits sort like the number), then number.
     pub(super) pool: BTreeSet<(u64, u32, InstanceId)>,
+    /// Living with a known machine, oldest first: the first one leads a cluster.
+    pub(super) made: BTreeSet<(Timestamp, u32, InstanceId)>,
     /// Numbers of living instances.
     pub(super) numbers: BTreeSet<u32>,
     /// Neither terminating nor terminated.
@@ -36,6 +40,11 @@ fn pool_key(instance: &InstanceRow) -> Option<(u64, u32, InstanceId)> {
         .map_or(0.0, |offer| offer.price)
         .max(0.0);
     ready.then(|| (price.to_bits(), instance.instance_num, instance.id))
+}
+
+fn made_key(instance: &InstanceRow) -> Option<(Timestamp, u32, InstanceId)> {
+    let made = instance.is_living() && instance.provisioning_data.is_some();
+    made.then_some((instance.created_at, instance.instance_num, instance.id))
 }
 
 fn is_taken(instance: &InstanceRow) -> bool {
@@ -61,6 +70,7 @@ impl FleetIndex {
         }
         self.all.insert(instance.id);
         self.pool.extend(pool_key(instance));
+        self.made.extend(made_key(instance));
         if instance.is_living() {
             self.numbers.insert(instance.instance_num);
             self.living += 1;
@@ -76,6 +86,9 @@ impl FleetIndex {
         self.all.remove(&instance.id);
         if let Some(key) = pool_key(instance) {
             self.pool.remove(&key);
+        }
+        if let Some(key) = made_key(instance) {
+            self.made.remove(&key);
         }
         if instance.is_living() {
             self.numbers.remove(&instance.instance_num);

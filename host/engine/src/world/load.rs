@@ -35,10 +35,9 @@ impl World {
     }
 
     fn master(&self, fleet: FleetId, not: Option<InstanceId>) -> Option<InstanceRow> {
-        self.instances_of(fleet)
-            .filter(|i| i.is_living() && i.provisioning_data.is_some() && Some(i.id) != not)
-            .min_by_key(|i| (i.created_at, i.instance_num))
-            .cloned()
+        let oldest = self.index.get(&fleet)?.made.iter().map(|(_, _, id)| *id);
+        let id = oldest.take(2).find(|id| Some(*id) != not)?;
+        self.instances.get(&id).cloned()
     }
 
     fn project_name(&self, id: crate::ids::ProjectId) -> Arc<str> {
@@ -142,8 +141,10 @@ impl World {
         let instance = self.instances.get(&id)?.clone();
         let fleet = Arc::clone(self.fleets.get(&instance.fleet_id)?);
         let cluster = spec::is_cluster(&fleet.spec);
-        let lower =
-            |other: &InstanceRow| other.is_living() && other.instance_num < instance.instance_num;
+        let first = self
+            .index
+            .get(&fleet.id)
+            .and_then(|index| index.numbers.first());
         Some(instances::View {
             now,
             living: self.living(fleet.id),
@@ -153,7 +154,8 @@ impl World {
             } else {
                 None
             },
-            first_of_cluster: cluster && !self.instances_of(fleet.id).any(lower),
+            first_of_cluster: cluster
+                && first.is_none_or(|number| *number >= instance.instance_num),
             backends: Arc::clone(&self.backends),
             offers: None,
             provisioning_timeout: provisioning_timeout(&self.backends, instance.offer.as_deref()),
@@ -173,7 +175,25 @@ impl World {
         })
     }
 
-    /// The view of a fleet.
+    /// The view of a fleet for a step: without instances when the step does not read them.
+    pub fn fleet_step(&self, id: FleetId, now: Timestamp) -> Option<fleets::View> {
+        let fleet = self.fleets.get(&id)?;
+        if fleets::looks_at_instances(fleet, now) {
+            return self.fleet_view(id, now);
+        }
+        Some(fleets::View {
+            now,
+            fleet: Arc::clone(fleet),
+            instances: Vec::new(),
+            active_runs: 0,
+            project_deleted: self
+                .projects
+                .get(&fleet.project_id)
+                .is_none_or(|project| project.deleted),
+        })
+    }
+
+    /// The view of a fleet with all its instances.
     pub fn fleet_view(&self, id: FleetId, now: Timestamp) -> Option<fleets::View> {
         let fleet = Arc::clone(self.fleets.get(&id)?);
         let mut instances: Vec<InstanceRow> = self.instances_of(id).cloned().collect();
