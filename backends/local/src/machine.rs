@@ -45,15 +45,7 @@ pub(crate) fn create(
     check(&instance_id)?;
     // Not the offer's word: the machine may be kept for jobs with other images than the first one's.
     let runtime = runtime.as_str().to_owned();
-    let flags = vec!["--runtime".to_owned(), runtime.clone()];
-    let mut shim = this_machine::start_shim(&instance_id, flags)?;
-    for _ in 0..FIRST_LOOK.as_millis() / PAUSE.as_millis() {
-        if shim.is_ready {
-            break;
-        }
-        host::sleep(PAUSE)?;
-        shim = this_machine::find_shim(&instance_id)?;
-    }
+    let shim = started(&instance_id, &runtime)?;
     let data = LocalData {
         home: shim.home.clone(),
         socket: shim.socket.clone(),
@@ -86,17 +78,32 @@ pub(crate) fn create(
     ))
 }
 
-/// Sets the address as soon as the shim answers.
+/// Sets the address as soon as the shim answers. One whose keeper died, or that a reboot ended, is started again and
+/// finds its tasks.
 pub(crate) fn update(data: JobProvisioningData) -> Result<JobProvisioningData, BackendError> {
     check(&data.instance_id)?;
-    let shim = this_machine::find_shim(&data.instance_id)?;
+    let mut shim = this_machine::find_shim(&data.instance_id)?;
     if !shim.is_running {
-        return Err(BackendError::provisioning(format!(
-            "the shim in {} does not run; see keeper.log there",
-            shim.home
-        )));
+        let notes = data.backend_data.as_deref().unwrap_or_default();
+        let known: LocalData = serde_json::from_str(notes)
+            .map_err(|error| BackendError::provisioning(format!("backend_data: {error}")))?;
+        shim = started(&data.instance_id, &known.runtime)?;
     }
     Ok(with_address(data, &shim))
+}
+
+/// Starts a shim, or finds the one that runs, and waits a moment for its first answer.
+fn started(instance_id: &str, runtime: &str) -> Result<ShimState, BackendError> {
+    let flags = vec!["--runtime".to_owned(), runtime.to_owned()];
+    let mut shim = this_machine::start_shim(instance_id, flags)?;
+    for _ in 0..FIRST_LOOK.as_millis() / PAUSE.as_millis() {
+        if shim.is_ready {
+            break;
+        }
+        host::sleep(PAUSE)?;
+        shim = this_machine::find_shim(instance_id)?;
+    }
+    Ok(shim)
 }
 
 /// Ends the shim and everything it runs.

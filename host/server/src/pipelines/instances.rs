@@ -133,7 +133,17 @@ async fn put(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepError> 
                 return Ok(Answer::Failed("the machine has no address".to_owned()));
             };
             match Address::of_machine(data, &project.keys()) {
-                Ok(at) => health(cx, &at, *report).await?,
+                Ok(at) => match health(cx, &at, *report).await? {
+                    // A cloud's machine starts its agent by itself; this one's is started by its backend.
+                    Answer::Failed(why) if at.is_local() => {
+                        let project_id = view.instance.project_id;
+                        match cx.clouds.update(project_id, data, &project.key()).await {
+                            Ok(_) => health(cx, &at, *report).await?,
+                            Err(error) => Answer::Failed(format!("{why}; {}", error.message)),
+                        }
+                    }
+                    answer => answer,
+                },
                 Err(error) => Answer::Failed(error.to_string()),
             }
         }

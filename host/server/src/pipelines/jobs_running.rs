@@ -7,6 +7,7 @@ use dstack_agent_protocol::shim::TaskStatus;
 use dstack_engine::changes::{Changes, Pipeline};
 use dstack_engine::ids::JobId;
 use dstack_engine::job_running::{self, Answer, Ask, Plan, TaskState, View};
+use dstack_engine::model::InstanceRow;
 use dstack_engine::view::provisioning_timeout;
 use dstack_remote::Address;
 use dstack_store::lease::{self, Claim, Lease};
@@ -129,6 +130,21 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
                 Err(error) => Answer::Unreachable(error.to_string()),
             }
         }
+    };
+    let answer = match (ask, answer) {
+        // A runner that is gone may have taken its container along: the shim knows why.
+        (
+            Ask::StartRunner(_) | Ask::Pull { .. },
+            silence @ (Answer::NotUp | Answer::Unreachable(_)),
+        ) if view.instance.as_ref().is_some_and(InstanceRow::has_shim) => {
+            match cx.machines.task(&at, &job.id.to_string()).await {
+                Ok(Some(info)) if info.status == TaskStatus::Terminated => {
+                    Answer::Task(task_state(&info))
+                }
+                _ => silence,
+            }
+        }
+        (_, answer) => answer,
     };
     Ok(Asked {
         answer,
