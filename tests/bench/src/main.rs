@@ -12,17 +12,33 @@ mod tasks;
 use anyhow::{Result, bail};
 use measure::Row;
 
+type Measure = fn() -> Result<Vec<Row>>;
+
 /// Every measure by name.
-const ALL: &[(&str, fn() -> Result<Vec<Row>>)] =
-    &[("version", idle::version), ("start", idle::start), ("idle", idle::idle), ("task", tasks::one), ("tasks", tasks::many)];
+const ALL: &[(&str, Measure)] = &[
+    ("version", idle::version),
+    ("start", idle::start),
+    ("idle", idle::idle),
+    ("task", tasks::one),
+    ("tasks", tasks::many),
+];
 
 fn main() -> Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(unknown) = wanted.iter().find(|name| !ALL.iter().any(|(known, _)| known == name)) {
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| !ALL.iter().any(|(known, _)| known == name))
+    {
         let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
-        bail!("no measure is called {unknown}; there are {}", known.join(", "));
+        bail!(
+            "no measure is called {unknown}; there are {}",
+            known.join(", ")
+        );
     }
-    println!("{:<44} {:>12} {:>12} {:>12} {:>8}", "measure", "ours", "target", "reference", "ratio");
+    println!(
+        "{:<44} {:>12} {:>12} {:>12} {:>8}",
+        "measure", "ours", "target", "reference", "ratio"
+    );
     let mut missed = 0;
     for (name, measure) in ALL {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
@@ -33,6 +49,13 @@ fn main() -> Result<()> {
             missed += usize::from(!row.is_met());
         }
     }
-    println!("{}", if missed == 0 { "every target is met".to_owned() } else { format!("{missed} target(s) missed") });
+    println!(
+        "{}",
+        if missed == 0 {
+            "every target is met".to_owned()
+        } else {
+            format!("{missed} target(s) missed")
+        }
+    );
     Ok(())
 }

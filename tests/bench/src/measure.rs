@@ -23,7 +23,10 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figure = |value: f64| format!("{value:.2} {}", self.unit);
         let reference = self.reference.map(figure).unwrap_or_default();
-        let ratio = self.reference.map(|reference| format!("{:.0}x", reference / self.ours)).unwrap_or_default();
+        let ratio = self
+            .reference
+            .map(|reference| format!("{:.0}x", reference / self.ours))
+            .unwrap_or_default();
         let mark = if self.is_met() { "" } else { "  missed" };
         write!(
             f,

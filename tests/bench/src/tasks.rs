@@ -22,11 +22,24 @@ pub(crate) fn one() -> Result<Vec<Row>> {
             let run = server.finished(&name, PATIENCE)?;
             ensure!(run["status"] == "done", "{run}");
             let took = began.elapsed().as_secs_f64();
-            if number == 0 { new.push(took) } else { reused.push(took) }
+            if number == 0 {
+                new.push(took)
+            } else {
+                reused.push(took)
+            }
         }
     }
-    let row = |what, ours| Row { what, unit: "s", ours: median(ours), target: 2.0, reference: Some(24.0) };
-    Ok(vec![row("one task, submit to done, new machine", new), row("one task, submit to done, idle machine", reused)])
+    let row = |what, ours| Row {
+        what,
+        unit: "s",
+        ours: median(ours),
+        target: 2.0,
+        reference: Some(24.0),
+    };
+    Ok(vec![
+        row("one task, submit to done, new machine", new),
+        row("one task, submit to done, idle machine", reused),
+    ])
 }
 
 /// A row of tasks one after another.
@@ -41,5 +54,11 @@ pub(crate) fn many() -> Result<Vec<Row>> {
         server.finished(&name, PATIENCE)?;
     }
     let per_task = began.elapsed().as_secs_f64() / f64::from(COUNT);
-    Ok(vec![Row { what: "20 tasks one after another, each", unit: "s", ours: per_task, target: 2.0, reference: Some(31.0) }])
+    Ok(vec![Row {
+        what: "20 tasks one after another, each",
+        unit: "s",
+        ours: per_task,
+        target: 2.0,
+        reference: Some(31.0),
+    }])
 }
