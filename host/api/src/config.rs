@@ -80,8 +80,8 @@ pub use volume::{
     ClaimVolume, DiskVolume, IdVolume, RunpodVolume, VolumeConfiguration, VolumePlace,
 };
 pub use words::{
-    CreationPolicy, Ide, Placement, PythonVersion, ScalingMetric, SpotPolicy, StartupOrder,
-    StopCriteria, VastAiOfferOrder,
+    CreationPolicy, Ide, Placement, PluginIsolation, PythonVersion, ScalingMetric, SpotPolicy,
+    StartupOrder, StopCriteria, VastAiOfferOrder,
 };
 
 /// Everything `apply` takes.

@@ -95,7 +95,10 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
-    pub async fn start(mut settings: Settings, plugins: PluginsConfig) -> Result<Self, StartError> {
+    pub async fn start(
+        mut settings: Settings,
+        mut plugins: PluginsConfig,
+    ) -> Result<Self, StartError> {
         let address = format!("{}:{}", settings.host, settings.port);
         let listener = TcpListener::bind(&address).await;
         let listener = listener.map_err(|source| StartError::Listen {
@@ -114,6 +117,7 @@ impl Server {
 
         let config = config::load_or_create(&settings)?;
         let store = Store::open(store_config(&settings)?)?;
+        plugins.isolation.extend(config.isolation.clone());
         let plugins = Plugins::load(plugins);
         let keyring = config.keyring.clone();
         let backends = Arc::new(Backends::new(

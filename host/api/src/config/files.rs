@@ -9,6 +9,7 @@ use dstack_backend_types::{BackendType, Secret, deserialize_by_value};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::PluginIsolation;
 use super::object::config;
 
 config! {
@@ -41,6 +42,9 @@ pub struct BackendEntry {
     /// Which backend.
     #[serde(rename = "type")]
     pub backend: BackendType,
+    /// Where its plugin runs; the plugin itself is not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<PluginIsolation>,
     /// Everything else; has credentials.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
@@ -58,9 +62,15 @@ impl FromValue for BackendEntry {
     fn from_value(value: &Value, cx: &mut Reader) -> Result<Self, Failed> {
         let mut obj = cx.object(value)?;
         let backend = obj.required("type", cx)?;
+        let isolation = obj.optional("isolation", cx)?;
         let mut settings = value.as_object().cloned().unwrap_or_default();
         settings.remove("type");
-        Ok(Self { backend, settings })
+        settings.remove("isolation");
+        Ok(Self {
+            backend,
+            isolation,
+            settings,
+        })
     }
 }
 

@@ -152,3 +152,12 @@ words! {
         Volume = "volume",
     }
 }
+words! {
+    /// Where the code of a backend's plugin runs; unset leaves it to the lock file beside the plugin.
+    pub enum PluginIsolation {
+        /// Inside the server: a crash of the plugin is a crash of the server.
+        InProcess = "in_process",
+        /// In a child process of the server.
+        Process = "process",
+    }
+}

@@ -1,9 +1,11 @@
 //! The server's `config.yml`.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 
-use dstack_api::config::{EncryptionKey, Mode, ServerConfig, ServerProject};
+use dstack_api::config::{EncryptionKey, Mode, PluginIsolation, ServerConfig, ServerProject};
+use dstack_plugins::Isolation;
 
 use super::{FIRST_PROJECT, StartError};
 use crate::app::Permissions;
@@ -15,6 +17,8 @@ pub(super) struct Loaded {
     pub(super) keyring: Keyring,
     pub(super) permissions: Permissions,
     pub(super) projects: Vec<ServerProject>,
+    /// Where the plugins run for which a project says so.
+    pub(super) isolation: BTreeMap<String, Isolation>,
 }
 
 /// Reads the file; a missing one is written with one generated key.
@@ -25,6 +29,7 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
             keyring: Keyring::default(),
             permissions: Permissions::default(),
             projects: Vec::new(),
+            isolation: BTreeMap::new(),
         });
     }
     let path = settings.config_path();
@@ -63,8 +68,30 @@ fn read(config: ServerConfig) -> Result<Loaded, StartError> {
     Ok(Loaded {
         keyring,
         permissions,
+        isolation: isolation(&config.projects),
         projects: config.projects,
     })
+}
+
+/// A plugin is one file for all projects: where they differ, the careful one wins.
+fn isolation(projects: &[ServerProject]) -> BTreeMap<String, Isolation> {
+    let mut found = BTreeMap::new();
+    for entry in projects
+        .iter()
+        .flat_map(|project| project.backends.iter().flatten())
+    {
+        let name = entry.backend.as_str();
+        match entry.isolation {
+            None => {}
+            Some(PluginIsolation::Process) => {
+                found.insert(name.to_owned(), Isolation::Process);
+            }
+            Some(PluginIsolation::InProcess) => {
+                found.entry(name.to_owned()).or_insert(Isolation::InProcess);
+            }
+        }
+    }
+    found
 }
 
 fn create(settings: &Settings) -> Result<String, StartError> {
@@ -100,6 +127,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use dstack_plugins::Isolation;
+
     use super::load_or_create;
     use crate::settings::Settings;
 
@@ -122,6 +151,34 @@ mod tests {
         let second = load_or_create(&settings).unwrap();
         assert_eq!(second.keyring.open(&sealed).unwrap().expose(), "token");
         assert_eq!(second.projects[0].name, "main");
+    }
+
+    #[test]
+    fn isolation_is_for_the_host_and_the_careful_one_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        let text = "projects:\n- name: a\n  backends:\n  - {type: acme, isolation: process, key: k}\n  \
+                    - {type: other, isolation: in_process}\n- name: b\n  backends:\n  \
+                    - {type: acme, isolation: in_process}\n";
+        std::fs::write(settings.config_path(), text).unwrap();
+        let loaded = load_or_create(&settings).unwrap();
+        assert_eq!(
+            loaded.isolation.into_iter().collect::<Vec<_>>(),
+            [
+                ("acme".to_owned(), Isolation::Process),
+                ("other".to_owned(), Isolation::InProcess)
+            ]
+        );
+        let acme = &loaded.projects[0].backends.as_ref().unwrap()[0];
+        let keys: Vec<_> = acme.settings.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["key"], "the plugin gets its own keys only");
+
+        std::fs::write(settings.config_path(), text.replace("in_process", "inside")).unwrap();
+        let error = load_or_create(&settings).err().unwrap().to_string();
+        assert!(
+            error.contains("isolation") && error.contains("in_process"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -79,27 +79,43 @@ fn a_broken_plugin_is_named_and_the_others_work() -> Result<()> {
 }
 
 #[test]
-fn a_plugin_outside_the_lock_file_is_refused_with_the_remedy() -> Result<()> {
+fn a_plugin_outside_the_lock_file_is_refused_unless_the_operator_lets_it_in() -> Result<()> {
     let folder = tempfile::tempdir()?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     let name = "libdstack_backend_fake.so";
     fs::copy(bin_dir().join(name), folder.path().join(name))?;
     fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o644))?;
     let dir = folder.path().to_string_lossy().into_owned();
+    let fake = |server: &TestServer| -> Result<Value> {
+        let list: Value = serde_json::from_str(&server.ok(&["backend", "list", "--json"])?)?;
+        let plugins = list["plugins"].as_array().cloned().unwrap_or_default();
+        let found = plugins.iter().find(|plugin| plugin["name"] == "fake");
+        Ok(found.cloned().unwrap_or_default())
+    };
+
     let server = TestServer::start(&[("DSTACK_PLUGIN_DIR", &dir)])?;
-    let list: Value = serde_json::from_str(&server.ok(&["backend", "list", "--json"])?)?;
-    let plugins = list["plugins"].as_array().cloned().unwrap_or_default();
-    let fake = plugins
-        .iter()
-        .find(|plugin| plugin["name"] == "fake")
-        .cloned()
-        .unwrap_or_default();
-    ensure!(fake["state"] == "refused", "{list}");
+    let refused = fake(&server)?;
+    ensure!(refused["state"] == "refused", "{refused}");
+    let reason = refused["reason"].as_str().unwrap_or_default();
     ensure!(
-        fake["reason"]
-            .as_str()
-            .is_some_and(|reason| reason.contains("plugins.lock")),
-        "{fake}"
+        reason.contains("plugins.lock") && reason.contains("isolation: in_process"),
+        "{refused}"
+    );
+    drop(server);
+
+    let mut server = TestServer::prepare(&[("DSTACK_PLUGIN_DIR", &dir)])?;
+    fs::create_dir_all(server.home().join(".dstack/server"))?;
+    fs::write(
+        server.home().join(".dstack/server/config.yml"),
+        format!(
+            "projects:\n- name: main\n  backends:\n  - type: fake\n    isolation: in_process\n    folder: {dir}\nencryption:\n  keys: []\n"
+        ),
+    )?;
+    server.spawn()?;
+    let loaded = fake(&server)?;
+    ensure!(
+        loaded["state"] == "loaded" && loaded["isolation"] == "in_process",
+        "{loaded}"
     );
     Ok(())
 }
