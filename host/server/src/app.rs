@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::compat::{self, version::Version};
 use crate::logs::FileLogs;
 use crate::ports::Clouds;
+use crate::pulls::Pulls;
 use crate::services::backends::Backends;
 use crate::services::fleets::Fleets;
 use crate::services::keyring::Keyring;
@@ -114,6 +115,7 @@ pub struct State {
     pub(crate) runs: Runs,
     pub(crate) fleets: Fleets,
     pub(crate) planner: Arc<Planner>,
+    pub(crate) pulls: Arc<Pulls>,
 }
 
 impl Deref for App {
@@ -145,6 +147,7 @@ impl App {
             users.clone(),
             settings.clone(),
         ));
+        let pulls = Arc::new(Pulls::default());
         Self(Arc::new(State {
             logs: FileLogs::new(settings.logs_root()),
             version: compat::server_version(&settings.version),
@@ -162,7 +165,9 @@ impl App {
                 planner.clone(),
                 hints.clone(),
                 settings.sshproxy.clone(),
+                pulls.clone(),
             ),
+            pulls,
             fleets: Fleets::new(store.clone(), planner.clone(), permissions, hints),
             planner,
             users,

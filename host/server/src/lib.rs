@@ -25,6 +25,7 @@ pub mod logs;
 pub mod machines;
 pub mod pipelines;
 pub mod ports;
+mod pulls;
 mod routes;
 mod services;
 pub mod settings;

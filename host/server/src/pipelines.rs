@@ -15,6 +15,7 @@ mod jobs_submitted;
 mod jobs_terminating;
 mod runner_orders;
 mod runs;
+mod upkeep;
 mod wake;
 mod watch;
 
@@ -29,6 +30,7 @@ use tokio::sync::Notify;
 use crate::logs::FileLogs;
 use crate::machines::Machines;
 use crate::ports::Clouds;
+use crate::pulls::Pulls;
 use crate::services::keyring::Keyring;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
@@ -54,6 +56,7 @@ pub(crate) struct Context {
     pub(crate) watches: watch::Watches,
     pub(crate) facts: facts::Facts,
     pub(crate) log_times: job_logs::LastTimes,
+    pub(crate) pulls: Arc<Pulls>,
 }
 
 /// What the server hands to the pipelines at start.
@@ -66,6 +69,7 @@ pub(crate) struct Parts {
     pub(crate) settings: Arc<Settings>,
     pub(crate) hints: Hints,
     pub(crate) tasks: Tasks,
+    pub(crate) pulls: Arc<Pulls>,
 }
 
 impl Context {
@@ -102,6 +106,7 @@ impl Context {
             watches: watch::Watches::default(),
             facts: facts::Facts::default(),
             log_times: job_logs::LastTimes::default(),
+            pulls: parts.pulls,
         }
     }
 
@@ -142,5 +147,6 @@ pub(crate) fn start(parts: Parts) {
         driver::run::<fleets::Fleets>(Arc::clone(&cx)),
     );
     tasks.spawn("cleanup", cleanup::run(Arc::clone(&cx)));
+    tasks.spawn("upkeep", upkeep::run(Arc::clone(&cx)));
     tasks.spawn("heartbeat", driver::heartbeat(cx));
 }

@@ -6,6 +6,7 @@ mod logs;
 mod middle;
 mod projects;
 mod repos;
+mod rest;
 mod runs;
 mod secrets;
 mod server;
@@ -38,6 +39,7 @@ pub fn router(app: App) -> Router {
             compat::negotiate(version.clone(), request, next)
         }))
         .layer(from_fn(middle::envelope))
+        .layer(from_fn(rest::read_to_the_end))
         .with_state(app)
 }
 

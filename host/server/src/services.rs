@@ -4,6 +4,7 @@ pub(crate) mod backends;
 pub(crate) mod events;
 pub(crate) mod fleets;
 pub(crate) mod gpus;
+pub(crate) mod host_keys;
 pub(crate) mod keyring;
 pub(crate) mod names;
 pub(crate) mod plans;

@@ -23,6 +23,7 @@ use crate::pipelines::{self, Hints};
 use crate::ports::Clouds;
 use crate::routes;
 use crate::services::backends::Backends;
+use crate::services::host_keys::StoredHostKeys;
 use crate::services::keyring::KeyringError;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
@@ -147,15 +148,21 @@ impl Server {
         let admin_token = prepare(&app, &config).await?;
         let tasks = Tasks::default();
         if !app.settings.background_disabled {
+            let remote = Remote::new(dstack_remote::Config {
+                connect_timeout: app.settings.ssh_connect_timeout,
+                host_keys: StoredHostKeys::load(app.store.clone()).await?,
+                ..dstack_remote::Config::default()
+            });
             pipelines::start(pipelines::Parts {
                 store: app.store.clone(),
                 clouds: app.clouds.clone(),
-                machines: Machines::new(Remote::new(remote_config(&app.settings))),
+                machines: Machines::new(remote),
                 logs: app.logs.clone(),
                 keyring: app.keyring.clone(),
                 settings: Arc::new(app.settings.clone()),
                 hints,
                 tasks: tasks.clone(),
+                pulls: app.pulls.clone(),
             });
         }
         Ok(Self {
@@ -245,17 +252,14 @@ impl Server {
 }
 
 fn store_config(settings: &Settings) -> Result<StoreConfig, DbError> {
-    match &settings.database_url {
-        Some(url) => StoreConfig::from_url(url.expose()),
-        None => Ok(StoreConfig::file(settings.sqlite_path())),
-    }
-}
-
-fn remote_config(settings: &Settings) -> dstack_remote::Config {
-    dstack_remote::Config {
-        connect_timeout: settings.ssh_connect_timeout,
-        ..dstack_remote::Config::default()
-    }
+    let config = match &settings.database_url {
+        Some(url) => StoreConfig::from_url(url.expose())?,
+        None => StoreConfig::file(settings.sqlite_path()),
+    };
+    Ok(StoreConfig {
+        keeps_events: settings.events_ttl.is_some(),
+        ..config
+    })
 }
 
 /// The admin, the first project and what `config.yml` names; all of it is there already after the first start.

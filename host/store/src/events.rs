@@ -46,8 +46,11 @@ const INSERT_TARGET: Sql = sql!(
      VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
 );
 
-/// Records an event now.
-pub fn insert(tx: &mut dyn Tx, event: &NewEvent, now: Timestamp) -> Result<Uuid, DbError> {
+/// Records an event now; `None` if this store keeps no events.
+pub fn insert(tx: &mut dyn Tx, event: &NewEvent, now: Timestamp) -> Result<Option<Uuid>, DbError> {
+    if !tx.keeps_events() {
+        return Ok(None);
+    }
     let id = head(tx, &event.message, event.actor, now)?;
     for (position, target) in (0_u32..).zip(&event.targets) {
         let kind = target.kind.as_str();
@@ -63,11 +66,14 @@ pub fn insert(tx: &mut dyn Tx, event: &NewEvent, now: Timestamp) -> Result<Uuid,
             ],
         )?;
     }
-    Ok(id)
+    Ok(Some(id))
 }
 
 /// Records an event of a decision.
 pub(crate) fn insert_row(tx: &mut dyn Tx, event: &EventRow, now: Timestamp) -> Result<(), DbError> {
+    if !tx.keeps_events() {
+        return Ok(());
+    }
     let actor = match event.actor {
         Actor::System => None,
         Actor::User(id) => Some(id),

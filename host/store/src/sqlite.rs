@@ -145,7 +145,10 @@ fn restrict(path: &Path) -> Result<(), DbError> {
 }
 
 /// A transaction (or savepoint) that the caller begins and ends.
-pub(crate) struct SqliteTx<'a>(pub(crate) &'a Connection);
+pub(crate) struct SqliteTx<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) keeps_events: bool,
+}
 
 impl rusqlite::ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -187,13 +190,17 @@ impl Tx for SqliteTx<'_> {
         Dialect::Sqlite
     }
 
+    fn keeps_events(&self) -> bool {
+        self.keeps_events
+    }
+
     fn query(
         &mut self,
         text: &str,
         params: &[Value<'_>],
         each: &mut dyn FnMut(Row<'_>) -> Result<(), DbError>,
     ) -> Result<(), DbError> {
-        let mut statement = self.0.prepare_cached(text)?;
+        let mut statement = self.connection.prepare_cached(text)?;
         let mut rows = statement.query(rusqlite::params_from_iter(params))?;
         while let Some(row) = rows.next()? {
             each(Row::new(row))?;
@@ -202,7 +209,7 @@ impl Tx for SqliteTx<'_> {
     }
 
     fn change(&mut self, text: &str, params: &[Value<'_>]) -> Result<u64, DbError> {
-        let mut statement = self.0.prepare_cached(text)?;
+        let mut statement = self.connection.prepare_cached(text)?;
         let changed = statement.execute(rusqlite::params_from_iter(params))?;
         Ok(u64::try_from(changed).unwrap_or(u64::MAX))
     }

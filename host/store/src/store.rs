@@ -28,6 +28,8 @@ pub struct StoreConfig {
     pub path: PathBuf,
     /// Threads that read; each has its own connection.
     pub readers: usize,
+    /// Whether events are written down.
+    pub keeps_events: bool,
 }
 
 impl StoreConfig {
@@ -37,6 +39,7 @@ impl StoreConfig {
         Self {
             path: path.into(),
             readers: 2,
+            keeps_events: true,
         }
     }
 
@@ -140,10 +143,14 @@ impl Store {
         let mut writer = sqlite::open_writer(&config.path)?;
         crate::migrations::migrate(&mut writer)?;
         // This process alone has the file, so whoever held a lease is gone.
-        crate::lease::release_all(&mut SqliteTx(&writer))?;
+        let keeps_events = config.keeps_events;
+        crate::lease::release_all(&mut SqliteTx {
+            connection: &writer,
+            keeps_events,
+        })?;
         let (writes, queue) = mpsc::channel(QUEUE);
         let mut threads = vec![spawn("db-write", move || {
-            write_loop(&writer, queue);
+            write_loop(&writer, queue, keeps_events);
             drop(writer);
             drop(lock);
         })?];
@@ -282,12 +289,21 @@ where
     F: FnOnce(&mut dyn Tx) -> Result<T, E>,
 {
     statement(connection, "BEGIN")?;
-    let result = guarded(|| work(&mut SqliteTx(connection)));
+    let result = guarded(|| {
+        work(&mut SqliteTx {
+            connection,
+            keeps_events: false,
+        })
+    });
     statement(connection, "ROLLBACK")?;
     result
 }
 
-fn write_loop(connection: &Connection, mut queue: mpsc::Receiver<Box<dyn WriteJob>>) {
+fn write_loop(
+    connection: &Connection,
+    mut queue: mpsc::Receiver<Box<dyn WriteJob>>,
+    keeps_events: bool,
+) {
     let mut group: Vec<Box<dyn WriteJob>> = Vec::with_capacity(GROUP);
     while let Some(first) = queue.blocking_recv() {
         group.push(first);
@@ -296,7 +312,7 @@ fn write_loop(connection: &Connection, mut queue: mpsc::Receiver<Box<dyn WriteJo
         {
             group.push(next);
         }
-        let failed = write_group(connection, &mut group).err();
+        let failed = write_group(connection, &mut group, keeps_events).err();
         if let Some(error) = &failed {
             tracing::error!(%error, writes = group.len(), "a group of writes was not committed");
             if !connection.is_autocommit()
@@ -311,11 +327,19 @@ fn write_loop(connection: &Connection, mut queue: mpsc::Receiver<Box<dyn WriteJo
     }
 }
 
-fn write_group(connection: &Connection, group: &mut [Box<dyn WriteJob>]) -> Result<(), DbError> {
+fn write_group(
+    connection: &Connection,
+    group: &mut [Box<dyn WriteJob>],
+    keeps_events: bool,
+) -> Result<(), DbError> {
     statement(connection, "BEGIN IMMEDIATE")?;
+    let mut tx = SqliteTx {
+        connection,
+        keeps_events,
+    };
     for job in group {
         statement(connection, "SAVEPOINT one")?;
-        if !job.run(&mut SqliteTx(connection)) {
+        if !job.run(&mut tx) {
             statement(connection, "ROLLBACK TO one")?;
         }
         statement(connection, "RELEASE one")?;

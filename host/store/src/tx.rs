@@ -253,6 +253,8 @@ pub(crate) fn json_opt<T: Serialize>(
 pub trait Tx {
     /// Which database is behind.
     fn dialect(&self) -> Dialect;
+    /// Whether events are written down.
+    fn keeps_events(&self) -> bool;
     /// Runs a statement and hands over each result row.
     fn query(
         &mut self,

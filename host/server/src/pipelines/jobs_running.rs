@@ -96,6 +96,7 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
             match cx.machines.task(&at, &job.id.to_string()).await {
                 Ok(Some(info)) => {
                     task = Some(info.status);
+                    cx.pulls.note(job.id, &info);
                     Answer::Task(task_state(&info))
                 }
                 // The shim died before it had started anything, and a restarted one forgets such tasks.

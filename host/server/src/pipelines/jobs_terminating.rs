@@ -33,6 +33,7 @@ impl Pipe for JobsTerminating {
     async fn step(cx: Arc<Context>, lease: Lease<JobId>) -> Result<Option<Duration>, StepError> {
         let (id, now, known) = (lease.id(), cx.now(), Arc::clone(&cx.known));
         cx.watches.drop_job(id);
+        cx.pulls.forget(id);
         let view = cx
             .store
             .read(move |tx| views::job_terminating(tx, id, now, &known))

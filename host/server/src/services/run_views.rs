@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use crate::error::ApiError;
+use crate::pulls::Pulls;
 use crate::settings::SshProxy;
 
 /// What to show of a run.
@@ -23,6 +24,8 @@ pub(crate) struct Detail<'a> {
     pub(crate) submissions: usize,
     /// How to reach running jobs.
     pub(crate) connections: Option<Option<&'a SshProxy>>,
+    /// How far images are.
+    pub(crate) pulls: Option<&'a Pulls>,
 }
 
 fn parse<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, ApiError> {
@@ -48,7 +51,7 @@ pub(crate) fn run(
         let Some(job_spec) = &last.spec else { continue };
         let job_spec: JobSpec = parse("job specification", job_spec)?;
         if position == 0 {
-            latest = Some(submission(last, &job_spec)?);
+            latest = Some(submission(last, &job_spec, detail.pulls)?);
         }
         if !detail.jobs {
             continue;
@@ -57,7 +60,7 @@ pub(crate) fn run(
         let submissions: Vec<JobSubmission> = tries
             .iter()
             .skip(shown)
-            .map(|record| submission(record, &job_spec))
+            .map(|record| submission(record, &job_spec, detail.pulls))
             .collect::<Result<_, _>>()?;
         let info = match detail.connections {
             Some(proxy) if last.status == JobStatus::Running => {
@@ -106,7 +109,11 @@ pub(crate) fn run(
     })
 }
 
-fn submission(record: &JobRecord, spec: &JobSpec) -> Result<JobSubmission, ApiError> {
+fn submission(
+    record: &JobRecord,
+    spec: &JobSpec,
+    pulls: Option<&Pulls>,
+) -> Result<JobSubmission, ApiError> {
     let machine = record
         .provisioning_data
         .as_deref()
@@ -148,7 +155,9 @@ fn submission(record: &JobRecord, spec: &JobSpec) -> Result<JobSubmission, ApiEr
             .iter()
             .map(|_| jobs::Probe { success_streak: 0 })
             .collect(),
-        image_pull_progress: None,
+        image_pull_progress: pulls
+            .filter(|_| record.status == JobStatus::Pulling)
+            .and_then(|pulls| pulls.of(record.id)),
     })
 }
 

@@ -28,6 +28,7 @@ use super::run_views::{self, Detail};
 use crate::app::{HintSink, chance, now};
 use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
+use crate::pulls::Pulls;
 use crate::settings::SshProxy;
 
 const CHANGED: &str =
@@ -40,6 +41,7 @@ pub(crate) struct Runs {
     planner: Arc<Planner>,
     hints: HintSink,
     sshproxy: Option<SshProxy>,
+    pulls: Arc<Pulls>,
 }
 
 /// What becomes of an applied specification.
@@ -60,12 +62,14 @@ impl Runs {
         planner: Arc<Planner>,
         hints: HintSink,
         sshproxy: Option<SshProxy>,
+        pulls: Arc<Pulls>,
     ) -> Self {
         Self {
             store,
             planner,
             hints,
             sshproxy,
+            pulls,
         }
     }
 
@@ -113,6 +117,7 @@ impl Runs {
             jobs: with_jobs,
             submissions,
             connections: None,
+            pulls: Some(&self.pulls),
         };
         let now = now();
         found
@@ -157,6 +162,7 @@ impl Runs {
                 jobs: true,
                 submissions: usize::MAX,
                 connections,
+                pulls: Some(&self.pulls),
             },
             now(),
         )

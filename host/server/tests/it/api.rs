@@ -22,6 +22,29 @@ fn code(answer: &crate::client::Answer) -> &str {
         .unwrap_or_default()
 }
 
+/// A body that comes after the answer is still read, so the connection can be used again.
+#[test]
+fn a_late_body_does_not_cost_the_connection() {
+    use std::io::{Read as _, Write as _};
+    let server = TestServer::start(&[]);
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let patience = Some(std::time::Duration::from_secs(20));
+    stream.set_read_timeout(patience).unwrap();
+    for _ in 0..3 {
+        let head = "POST /api/nope HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}") {
+            let mut some = [0; 512];
+            let count = stream.read(&mut some).unwrap();
+            assert!(count > 0, "closed: {}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&some[..count]);
+        }
+        stream.write_all(b"{}").unwrap();
+    }
+}
+
 #[test]
 fn who_may_ask() {
     let server = TestServer::start(&[]);

@@ -548,3 +548,39 @@ async fn events_are_filtered_by_target_actor_and_who_asks() {
     .await
     .unwrap();
 }
+
+#[tokio::test]
+async fn a_store_without_events_writes_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = dstack_store::Store::open(dstack_store::StoreConfig {
+        keeps_events: false,
+        ..dstack_store::StoreConfig::file(folder.path().join("sqlite.db"))
+    })
+    .unwrap();
+    let event = events::NewEvent {
+        message: "User created".to_owned(),
+        actor: None,
+        targets: Vec::new(),
+    };
+    let row = dstack_engine::changes::EventRow {
+        message: "Job created".into(),
+        actor: dstack_engine::changes::Actor::System,
+        targets: Vec::new(),
+    };
+    let changes = dstack_engine::changes::Changes {
+        events: vec![row],
+        ..Default::default()
+    };
+    store
+        .write(move |tx| {
+            assert_eq!(events::insert(tx, &event, at(1))?, None);
+            apply::apply_request(tx, &changes, at(1)).map(drop)
+        })
+        .await
+        .unwrap();
+    let listed = store
+        .read(|tx| events::list(tx, &ListEventsRequest::default(), &Visible::All))
+        .await
+        .unwrap();
+    assert_eq!(listed, []);
+}

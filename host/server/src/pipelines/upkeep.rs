@@ -1,0 +1,95 @@
+//! What is kept for a time only: old events go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_store::{DbError, Store, events};
+use jiff::{SignedDuration, Timestamp};
+
+use super::Context;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(7 * 60);
+/// Events in one transaction, so that others get their turn.
+const BATCH: u32 = 500;
+
+/// Runs until the server stops.
+pub(crate) async fn run(cx: Arc<Context>) {
+    loop {
+        match drop_old_events(&cx.store, cx.settings.events_ttl, cx.now()).await {
+            Ok(0) => {}
+            Ok(count) => tracing::debug!(count, "old events deleted"),
+            Err(error) => tracing::error!(%error, "old events cannot be deleted"),
+        }
+        if !cx.tasks.rest(LOOK).await {
+            return;
+        }
+    }
+}
+
+/// Deletes events older than `ttl`, all of them if none are kept; answers how many.
+async fn drop_old_events(
+    store: &Store,
+    ttl: Option<Duration>,
+    now: Timestamp,
+) -> Result<u64, DbError> {
+    let age = SignedDuration::try_from(ttl.unwrap_or_default()).unwrap_or(SignedDuration::MAX);
+    // A time before the first one that can be told: nothing is that old.
+    let Ok(before) = now.checked_sub(age) else {
+        return Ok(0);
+    };
+    let mut all = 0;
+    loop {
+        let count = store
+            .write(move |tx| events::delete_before(tx, before, BATCH))
+            .await?;
+        all += count;
+        if count < u64::from(BATCH) {
+            return Ok(all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dstack_store::events::NewEvent;
+    use dstack_store::{Store, StoreConfig, events};
+    use jiff::Timestamp;
+
+    use super::drop_old_events;
+
+    #[tokio::test]
+    async fn events_are_kept_for_their_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreConfig::file(folder.path().join("sqlite.db"))).unwrap();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        store
+            .write(move |tx| {
+                for second in 0..1200 {
+                    let event = NewEvent {
+                        message: format!("event {second}"),
+                        actor: None,
+                        targets: Vec::new(),
+                    };
+                    events::insert(tx, &event, at(second))?;
+                }
+                Ok(())
+            })
+            .await
+            .unwrap();
+        let day = Some(Duration::from_secs(100));
+        let dropped = drop_old_events(&store, day, at(1199)).await.unwrap();
+        assert_eq!(dropped, 1099, "those recorded before second 1099");
+        let again = drop_old_events(&store, day, at(1199)).await.unwrap();
+        assert_eq!(again, 0);
+        let for_ever = Some(Duration::from_secs(u64::MAX));
+        assert_eq!(
+            drop_old_events(&store, for_ever, at(1199)).await.unwrap(),
+            0
+        );
+        let rest = drop_old_events(&store, None, at(1200)).await.unwrap();
+        assert_eq!(rest, 101, "without a time to live none are kept");
+    }
+}
