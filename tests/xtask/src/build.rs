@@ -81,7 +81,7 @@ fn host(selection: Selection, release: bool) -> Result<()> {
     command.args(["build", "--locked"]);
     match selection {
         Selection::Workspace => {
-            command.args(["--workspace", "--all-targets"]);
+            command.arg("--workspace");
         }
         Selection::Product => {
             command.args(["--package", "dstack"]);

@@ -29,7 +29,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "nextest",
             "run",
             "--workspace",
-            "--all-targets",
             "--locked",
             "--no-fail-fast",
         ]);
@@ -38,7 +37,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tests.args([
             "test",
             "--workspace",
-            "--all-targets",
             "--locked",
             "--no-fail-fast",
             "--",
