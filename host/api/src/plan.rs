@@ -126,6 +126,10 @@ pub enum PlanError {
     ArmDocker,
     #[error("the image {0} has no command; set `commands`")]
     NoCommand(String),
+    #[error(
+        "`commands` must be set: what the image {0} starts by itself is not known, since this server does not look into images"
+    )]
+    UnknownCommand(String),
     #[error("\"{text}\" cannot be split into words: {source}")]
     Entrypoint {
         text: String,

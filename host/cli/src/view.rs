@@ -4,5 +4,8 @@ pub(crate) mod fleets;
 pub(crate) mod gpus;
 pub(crate) mod offers;
 pub(crate) mod plan;
+mod process_note;
 pub(crate) mod runs;
 pub(crate) mod values;
+
+pub(crate) use process_note::process_note;

@@ -27,10 +27,15 @@ impl Plan<'_> {
             }
         };
         if commands.is_empty() {
-            let image = facts.map(|facts| [facts.entrypoint.as_slice(), &facts.command].concat());
-            return match image {
-                Some(words) if !words.is_empty() => Ok(words),
-                _ => Err(PlanError::NoCommand(self.image().unwrap_or_default())),
+            let image = self.image().unwrap_or_default();
+            let Some(facts) = facts else {
+                return Err(PlanError::UnknownCommand(image));
+            };
+            let words = [facts.entrypoint.as_slice(), &facts.command].concat();
+            return if words.is_empty() {
+                Err(PlanError::NoCommand(image))
+            } else {
+                Ok(words)
             };
         }
         let mut all = self.prefix(settings);

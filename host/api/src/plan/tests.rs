@@ -4,9 +4,9 @@ use dstack_backend_types::CpuArchitecture;
 use serde_json::{Value, json};
 
 use super::{
-    DefaultImages, DefaultRegistry, ImageFacts, JobSettings, PlanError, PlanLimits, ProfileChoice,
-    StandardBootstrap, choose_profile, effective_run, image_names, merge_ports, prepare_run,
-    replica_jobs,
+    DefaultImages, DefaultRegistry, EffectiveRun, ImageFacts, JobSettings, PlanError, PlanLimits,
+    ProfileChoice, StandardBootstrap, choose_profile, effective_run, image_names, merge_ports,
+    prepare_run, replica_jobs,
 };
 use crate::config::{Mode, PortMapping, ProfilesConfig, PythonVersion, RunConfiguration, read};
 use crate::jobs::JobSpec;
@@ -27,17 +27,26 @@ fn jobs_with(
     facts: &ImageFacts,
 ) -> Result<Vec<JobSpec>, PlanError> {
     let effective = effective_run(spec(value), &PlanLimits::default())?;
-    let images = DefaultImages::default();
     let named = image_names(&effective.spec.configuration)
         .into_iter()
         .flatten();
     let facts: BTreeMap<_, _> = named.map(|(image, _)| (image, facts.clone())).collect();
+    jobs_knowing(&effective, replica, registry, &facts)
+}
+
+fn jobs_knowing(
+    effective: &EffectiveRun,
+    replica: u32,
+    registry: Option<&DefaultRegistry>,
+    facts: &BTreeMap<String, ImageFacts>,
+) -> Result<Vec<JobSpec>, PlanError> {
+    let images = DefaultImages::default();
     let settings = JobSettings {
         images: &images,
         registry,
         python: PythonVersion::Py312,
         bootstrap: &StandardBootstrap,
-        facts: &facts,
+        facts,
     };
     replica_jobs(&effective.spec, &effective.profile, replica, 0, &settings)
 }
@@ -130,6 +139,14 @@ fn facts_of_the_image_fill_what_the_run_leaves_open() {
     assert_eq!(job.user.unwrap().uid, Some(1000));
     let error = jobs_with(value, 0, None, &ImageFacts::default()).unwrap_err();
     assert_eq!(error, PlanError::NoCommand("img".to_owned()));
+}
+
+#[test]
+fn an_image_nobody_looked_into_needs_commands() {
+    let value = json!({"type": "task", "image": "img"});
+    let effective = effective_run(spec(value), &PlanLimits::default()).unwrap();
+    let error = jobs_knowing(&effective, 0, None, &BTreeMap::new()).unwrap_err();
+    assert_eq!(error, PlanError::UnknownCommand("img".to_owned()));
 }
 
 #[test]

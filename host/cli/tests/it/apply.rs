@@ -45,22 +45,32 @@ fn no_log() -> Value {
     json!({"logs": [], "external_url": null, "next_token": null})
 }
 
+/// An offer of this machine.
+fn offer(availability: &str, backend_data: Value) -> Value {
+    json!({
+        "backend": "local", "region": "localhost", "price": 0.0, "availability": availability,
+        "instance": {"name": "local", "resources": {
+            "cpus": 2, "memory_mib": 8192, "gpus": [], "spot": false, "disk": {"size_mib": 20480},
+            "cpu_arch": "x86", "description": "",
+        }},
+        "backend_data": backend_data, "availability_zones": null, "instance_runtime": "shim",
+        "blocks": 1, "total_blocks": 1,
+    })
+}
+
 /// A server that takes `t1` in, with one offer.
 fn world() -> World {
+    world_with(&[offer("available", json!({}))])
+}
+
+fn world_with(offers: &[Value]) -> World {
     let world = World::new();
     world.write("work/task.yml", TASK);
     let recording = recorded("task_apply_attached");
     let mut plan = recording[1]["response"].clone();
     plan["current_resource"] = Value::Null;
-    plan["job_plans"][0]["offers"] = json!([{
-        "backend": "local", "region": "localhost", "price": 0.0, "availability": "available",
-        "instance": {"name": "local", "resources": {
-            "cpus": 2, "memory_mib": 8192, "gpus": [], "spot": false, "disk": {"size_mib": 20480},
-            "cpu_arch": "x86", "description": "",
-        }},
-        "backend_data": {}, "availability_zones": null, "instance_runtime": "shim", "blocks": 1, "total_blocks": 1,
-    }]);
-    plan["job_plans"][0]["total_offers"] = json!(1);
+    plan["job_plans"][0]["offers"] = json!(offers);
+    plan["job_plans"][0]["total_offers"] = json!(offers.len());
     world
         .server
         .on(&format!("{}/repos/init", base()), Value::Null)
@@ -79,6 +89,49 @@ fn without_new_keys(mut request: Value) -> Value {
         configuration.remove("groups");
     }
     request
+}
+
+#[test]
+fn a_plan_says_what_is_lost_without_a_container() {
+    let offer = |availability, runtime| offer(availability, json!({"runtime": runtime}));
+    let planned =
+        |offers: &[Value]| world_with(offers).run(&["apply", "-f", "task.yml", "-y", "-d"]);
+    insta::assert_snapshot!(planned(&[offer("available", "process")]), @r"
+     Project         main
+     User            admin
+     Type            task
+     Resources       cpu=x86:1.. mem=512MB.. disk=1GB..
+     Spot policy     on-demand
+     Max price       off
+     Retry policy    off
+     Idle duration   5m
+     Max duration    off
+
+     #   BACKEND             RESOURCES                 INSTANCE TYPE   PRICE
+     1   local (localhost)   cpu=2 mem=8GB disk=20GB   local           $0
+
+    Runs as a process of the machine, not in a container: with its programs, files and network, and without SSH. Not used: image.
+
+    Run t1 submitted, detaching...
+    --- exit code 0
+    ");
+    assert!(
+        !planned(&[offer("available", "docker")])
+            .out
+            .contains("not in a container")
+    );
+    // What an idle machine ran in earlier does not settle this run; the backend's own answer does.
+    let of_idle = |earlier, now| planned(&[offer("idle", earlier), offer("busy", now)]);
+    assert!(
+        of_idle("docker", "process")
+            .out
+            .contains("not in a container")
+    );
+    assert!(
+        !of_idle("process", "docker")
+            .out
+            .contains("not in a container")
+    );
 }
 
 #[test]

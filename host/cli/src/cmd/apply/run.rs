@@ -104,6 +104,11 @@ fn show(args: &Args, plan: &RunPlan, here: &Here, cx: &mut Cx<'_>) -> Result<(),
         cx.ui.line(table)?;
         cx.ui.line("")?;
     }
+    if let Some(note) = view::process_note(plan) {
+        let note = cx.ui.paint(Tone::Warn, &note);
+        cx.ui.line(note)?;
+        cx.ui.line("")?;
+    }
     if plan
         .job_plans
         .first()
