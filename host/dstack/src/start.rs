@@ -8,9 +8,6 @@ use dstack_plugins::{MachineConfig, PluginsConfig};
 use dstack_server::settings::LogFormat;
 use dstack_server::{ProcessVars, Server, Settings};
 
-/// Threads for blocking work beside the workers: opening plugins, reading log files.
-const BLOCKING_THREADS: usize = 16;
-
 /// Runs the server until a signal ends it.
 ///
 /// # Errors
@@ -27,13 +24,13 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), String> {
     } else {
         args.log_level
     };
-    start_log(level, settings.log_format);
+    start_log(level, &settings.root_log_level, settings.log_format);
     let workers = std::thread::available_parallelism()
         .map_or(2, std::num::NonZero::get)
         .max(2);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
-        .max_blocking_threads(BLOCKING_THREADS)
+        .max_blocking_threads(settings.max_blocking_threads.max(1))
         .thread_stack_size(1024 * 1024)
         .enable_all()
         .build()
@@ -121,7 +118,7 @@ fn remember(args: &ServerArgs, settings: &Settings, url: &str, token: &str) -> S
     }
 }
 
-fn start_log(level: LogLevel, format: LogFormat) {
+fn start_log(level: LogLevel, libraries: &str, format: LogFormat) {
     use tracing_subscriber::EnvFilter;
     let own = match level {
         LogLevel::Trace => "trace",
@@ -130,8 +127,13 @@ fn start_log(level: LogLevel, format: LogFormat) {
         LogLevel::Warning => "warn",
         LogLevel::Error => "error",
     };
+    let libraries = match libraries {
+        "trace" | "debug" | "info" | "warn" => libraries,
+        "warning" => "warn",
+        _ => "error",
+    };
     let filter = EnvFilter::new(format!(
-        "error,dstack={own},dstack_server={own},dstack_plugins={own},dstack_store={own},dstack_remote={own},plugin={own}"
+        "{libraries},dstack={own},dstack_server={own},dstack_plugins={own},dstack_store={own},dstack_remote={own},plugin={own}"
     ));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

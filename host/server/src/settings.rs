@@ -108,8 +108,6 @@ pub struct Settings {
     pub url: Option<String>,
     /// `DSTACK_SERVER_ADMIN_TOKEN`: token of `admin` when it is created; none makes a random one.
     pub admin_token: Option<Secret<String>>,
-    /// `DSTACK_SERVER_LOG_LEVEL` (info): own logs.
-    pub log_level: String,
     /// `DSTACK_SERVER_ROOT_LOG_LEVEL` (error): logs of libraries.
     pub root_log_level: String,
     /// `DSTACK_SERVER_LOG_FORMAT` (rich).
@@ -118,9 +116,8 @@ pub struct Settings {
     pub config_disabled: bool,
     /// `DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED`: this replica only answers requests.
     pub background_disabled: bool,
-    /// `DSTACK_DB_POOL_SIZE` (20): connections per replica.
-    pub db_pool_size: u32,
-    /// `DSTACK_SERVER_EXECUTOR_MAX_WORKERS` (128): threads for blocking calls.
+    /// `DSTACK_SERVER_EXECUTOR_MAX_WORKERS` (16): threads for blocking work beside the workers, made on demand; backends
+    /// have their own.
     pub max_blocking_threads: usize,
     /// `DSTACK_UPDATE_DEFAULT_PROJECT` yes, `DSTACK_DO_NOT_UPDATE_DEFAULT_PROJECT` no: answer to the question.
     pub update_default_project: Option<bool>,
@@ -143,8 +140,6 @@ pub struct Settings {
     pub events_ttl: Option<Duration>,
     /// `DSTACK_SERVER_SSH_CONNECT_TIMEOUT` (3 s): to instances.
     pub ssh_connect_timeout: Duration,
-    /// `DSTACK_SERVICE_CLIENT_TIMEOUT` (300 s): read time-out of the service proxy.
-    pub service_timeout: Duration,
 
     /// `DSTACK_DEFAULT_CREDS_DISABLED`: backends may not use the server's own cloud credentials.
     pub default_creds_disabled: bool,
@@ -161,10 +156,6 @@ pub struct Settings {
     pub default_registry: Option<DefaultRegistry>,
     /// `DSTACK_SERVER_TEMPLATES_REPO`.
     pub templates_repo: Option<String>,
-    /// `DSTACK_ENABLE_PROMETHEUS_METRICS`.
-    pub prometheus: bool,
-    /// `DSTACK_PROMETHEUS_AUTH_TOKEN`.
-    pub prometheus_token: Option<Secret<String>>,
     /// The proxy in front of jobs.
     pub sshproxy: Option<SshProxy>,
     /// Images of jobs that name none.
@@ -178,8 +169,6 @@ pub struct Settings {
     pub drain: Duration,
     /// `DSTACK_SERVER_LOGS_SHARED_DIR`: folder of the log files when several replicas share one; none is below `dir`.
     pub logs_dir: Option<PathBuf>,
-    /// `HOME`: where the client's configuration is.
-    pub home: PathBuf,
 }
 
 impl Settings {
@@ -212,19 +201,15 @@ impl Settings {
                 .text("DSTACK_SERVER_URL")
                 .map(|url| url.trim_end_matches('/').to_owned()),
             admin_token: read.secret("DSTACK_SERVER_ADMIN_TOKEN"),
-            log_level: read
-                .text_or("DSTACK_SERVER_LOG_LEVEL", "info")
-                .to_lowercase(),
             root_log_level: read
                 .text_or("DSTACK_SERVER_ROOT_LOG_LEVEL", "error")
                 .to_lowercase(),
             log_format: read.log_format()?,
             config_disabled: read.flag("DSTACK_SERVER_CONFIG_DISABLED"),
             background_disabled: read.flag("DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED"),
-            db_pool_size: read.number("DSTACK_DB_POOL_SIZE", 20, "a number of connections")?,
             max_blocking_threads: read.number(
                 "DSTACK_SERVER_EXECUTOR_MAX_WORKERS",
-                128,
+                16,
                 "a number of threads",
             )?,
             update_default_project: if read.flag("DSTACK_UPDATE_DEFAULT_PROJECT") {
@@ -258,7 +243,6 @@ impl Settings {
             )?,
             events_ttl: read.ttl("DSTACK_SERVER_EVENTS_TTL_SECONDS", 30 * 24 * 3600)?,
             ssh_connect_timeout: read.seconds("DSTACK_SERVER_SSH_CONNECT_TIMEOUT", 3)?,
-            service_timeout: read.seconds("DSTACK_SERVICE_CLIENT_TIMEOUT", 300)?,
             default_creds_disabled: read.flag("DSTACK_DEFAULT_CREDS_DISABLED"),
             forbid_services_without_gateway: read.flag("DSTACK_FORBID_SERVICES_WITHOUT_GATEWAY"),
             forbid_dstack_in_runs: read.flag("DSTACK_FORBID_DSTACK_IN_RUNS"),
@@ -266,8 +250,6 @@ impl Settings {
             keep_shim_tasks: read.flag("DSTACK_SERVER_KEEP_SHIM_TASKS"),
             default_registry: read.default_registry(),
             templates_repo: read.text("DSTACK_SERVER_TEMPLATES_REPO"),
-            prometheus: read.flag("DSTACK_ENABLE_PROMETHEUS_METRICS"),
-            prometheus_token: read.secret("DSTACK_PROMETHEUS_AUTH_TOKEN"),
             sshproxy: read.sshproxy()?,
             images: read.images(),
             local_backend: vars
@@ -278,7 +260,6 @@ impl Settings {
             logs_dir: read
                 .text("DSTACK_SERVER_LOGS_SHARED_DIR")
                 .map(PathBuf::from),
-            home,
         })
     }
 
@@ -444,6 +425,22 @@ mod tests {
         assert_eq!(it.version, "0.22.5");
         assert_eq!(it.local_backend, None);
         assert!(!it.config_disabled && it.sshproxy.is_none());
+    }
+
+    #[test]
+    fn every_variable_is_in_the_documents_table() {
+        let table = include_str!("../../docs/settings.md");
+        let names = include_str!("settings.rs")
+            .split('"')
+            .filter(|word| {
+                word.strip_prefix("DSTACK_")
+                    .is_some_and(|rest| !rest.is_empty())
+            })
+            .filter(|word| word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'));
+        let missing: Vec<_> = names
+            .filter(|name| !table.contains(&format!("`{name}`")))
+            .collect();
+        assert_eq!(missing, [""; 0]);
     }
 
     #[test]

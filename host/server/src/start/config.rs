@@ -41,10 +41,16 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
     let name = path.display().to_string();
     let parsed = dstack_api::yaml::parse::<ServerConfig>(&name, &text, Mode::Strict);
     let parsed = parsed.map_err(|errors| StartError::Config(errors.render()))?;
-    read(parsed.value)
+    read(&name, parsed.value)
 }
 
-fn read(config: ServerConfig) -> Result<Loaded, StartError> {
+fn read(name: &str, config: ServerConfig) -> Result<Loaded, StartError> {
+    // A rule that is not applied is worse than a server that does not start.
+    if config.plugins.is_some_and(|policies| !policies.is_empty()) {
+        return Err(StartError::Config(format!(
+            "{name}: `plugins` names apply policies, which this version does not run; remove the key to go on without them"
+        )));
+    }
     let keys = config
         .encryption
         .map(|encryption| encryption.keys)
@@ -179,6 +185,18 @@ mod tests {
             error.contains("isolation") && error.contains("in_process"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn policies_that_would_not_run_stop_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        let write = |text: &str| std::fs::write(settings.config_path(), text).unwrap();
+        write("projects: []\nplugins: [rules]\n");
+        let error = load_or_create(&settings).err().unwrap().to_string();
+        assert!(error.contains("policies"), "{error}");
+        write("projects: []\nplugins: []\n");
+        load_or_create(&settings).unwrap();
     }
 
     #[test]
