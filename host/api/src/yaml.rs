@@ -21,6 +21,7 @@ mod write;
 
 use dstack_backend_types::reading::{FromValue, Mode, Problem, Reader};
 
+pub use build::MAX_BYTES;
 pub use report::{Located, YamlErrors};
 pub use tree::{Data, Document, Entry, Mark, Node};
 pub use write::{is_plain, to_yaml};

@@ -1,10 +1,10 @@
 //! The only place of the client that prints.
 
+mod table;
+
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::sync::mpsc;
 use std::time::Duration;
-
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 use crate::error::CliError;
 
@@ -170,34 +170,7 @@ impl Ui {
 
     /// A table without lines that fits the terminal.
     pub(crate) fn table(&self, head: &[&str], rows: &[Vec<String>]) -> String {
-        let mut table = Table::new();
-        table.load_style(comfy_table::presets::NOTHING);
-        match self.terminal.width {
-            Some(width) => {
-                table
-                    .set_content_arrangement(ContentArrangement::Dynamic)
-                    .set_width(width);
-            }
-            None => {
-                table.set_content_arrangement(ContentArrangement::Disabled);
-            }
-        }
-        if !head.is_empty() {
-            table.set_header(head);
-        }
-        for row in rows {
-            table.add_row(row);
-        }
-        for column in table.column_iter_mut() {
-            column
-                .set_padding((1, 2))
-                .set_cell_alignment(CellAlignment::Left);
-        }
-        table
-            .lines()
-            .map(|line| line.trim_end().to_owned())
-            .collect::<Vec<_>>()
-            .join("\n")
+        table::lines(head, rows, self.terminal.width).join("\n")
     }
 
     /// Replaces what the last call drew, on a terminal; elsewhere draws nothing.
@@ -298,10 +271,11 @@ impl Ui {
             .map_err(CliError::Output)
     }
 
-    /// Everything on standard input.
-    pub(crate) fn read_input(&mut self) -> io::Result<String> {
+    /// Standard input to its end, or as much of it.
+    pub(crate) fn read_input(&mut self, most_bytes: u64) -> io::Result<String> {
         let mut text = String::new();
-        self.terminal.input.read_to_string(&mut text).map(|_| text)
+        let mut input = (&mut self.terminal.input).take(most_bytes);
+        input.read_to_string(&mut text).map(|_| text)
     }
 }
 

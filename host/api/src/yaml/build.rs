@@ -13,7 +13,8 @@ const MAX_NODES: usize = 100_000;
 /// Levels of a document at most.
 const MAX_DEPTH: usize = 64;
 /// Bytes of a document at most.
-const MAX_BYTES: usize = 1 << 20;
+/// The greatest length of a file.
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// Reads the only document of a text, with its warnings.
 pub(super) fn build(text: &str) -> Result<(Node, Vec<Located>), Located> {

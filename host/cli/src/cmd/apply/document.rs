@@ -1,5 +1,6 @@
 //! Finds and reads the file with the configuration.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use dstack_api::config::{Configuration, Mode};
@@ -20,15 +21,21 @@ pub(crate) struct Document {
 /// The names that are looked for without `-f`.
 const DEFAULTS: [&str; 2] = [".dstack.yml", ".dstack.yaml"];
 
+/// More than the parser takes: an endless file must end there, not in all memory.
+const MOST_BYTES: u64 = dstack_api::yaml::MAX_BYTES as u64 + 1;
+
 impl Document {
     pub(crate) fn read(file: Option<&str>, cx: &mut Cx<'_>) -> Result<Self, CliError> {
         let (shown, path, text) = match file {
             Some("-") => {
-                let text = cx.ui.read_input().map_err(|source| CliError::File {
-                    verb: "read",
-                    path: "standard input".into(),
-                    source,
-                })?;
+                let text = cx
+                    .ui
+                    .read_input(MOST_BYTES)
+                    .map_err(|source| CliError::File {
+                        verb: "read",
+                        path: "standard input".into(),
+                        source,
+                    })?;
                 ("-".to_owned(), None, text)
             }
             Some(file) => {
@@ -74,7 +81,12 @@ impl Document {
 }
 
 fn read(path: &Path) -> Result<String, CliError> {
-    std::fs::read_to_string(path).map_err(|source| CliError::File {
+    let text = std::fs::File::open(path).and_then(|file| {
+        let mut text = String::new();
+        file.take(MOST_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    });
+    text.map_err(|source| CliError::File {
         verb: "read",
         path: path.to_owned(),
         source,
