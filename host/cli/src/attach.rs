@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dstack_api::jobs::{JobStatus, JobSubmission};
+use dstack_api::jobs::{JobStatus, JobSubmission, JobTerminationReason};
 use dstack_api::runs::{Run, RunStatus, StopRunsRequest};
 
 use crate::cmd::logs::{LogReader, get_run};
@@ -201,7 +201,11 @@ impl Follower<'_> {
             text.push('\n');
             text.push_str(&capitalised(&reason));
         }
-        if run.status == RunStatus::Failed {
+        // A job that never had a machine has no such log.
+        let no_capacity = JobTerminationReason::FailedToStartDueToNoCapacity.as_str();
+        let had_machine =
+            last.is_none_or(|last| last.termination_reason.as_deref() != Some(no_capacity));
+        if run.status == RunStatus::Failed && had_machine {
             text.push_str(&format!(
                 "\nSee `dstack logs -d {}` for details.",
                 self.name

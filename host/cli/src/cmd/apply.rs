@@ -12,7 +12,9 @@ mod run_spec;
 
 pub(crate) use profiles::choose as choose_profile;
 
-use dstack_api::config::{Configuration, Env, EnvValue, PortMapping, RunKind, parse_env_item};
+use dstack_api::config::{
+    Configuration, Env, EnvValue, PortMapping, RunKind, names, parse_env_item,
+};
 
 use self::document::Document;
 use crate::cmd::options::{OfferOptions, ProfileOptions, ResourceOptions};
@@ -117,6 +119,12 @@ fn variable(text: &str) -> Result<Variable, String> {
 fn port(text: &str) -> Result<PortMapping, String> {
     PortMapping::parse(text)
         .ok_or_else(|| "expected a port (1 to 65535), LOCAL:CONTAINER or *:CONTAINER".to_owned())
+}
+
+/// Early, since the server's words for it are a pattern.
+fn check_name(what: &'static str, name: Option<&str>) -> Result<(), CliError> {
+    name.map_or(Ok(()), |name| names::check_resource_name(what, name))
+        .map_err(|error| CliError::message(error.to_string()))
 }
 
 impl Args {

@@ -14,9 +14,12 @@ use crate::view;
 
 /// Fleets of machines
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -34,7 +37,7 @@ enum Command {
     Get(GetArgs),
 }
 
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, clap::Args)]
 struct ListArgs {
     #[command(flatten)]
     project: ProjectOption,
@@ -79,7 +82,7 @@ struct GetArgs {
 }
 
 pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
-    match args.command.unwrap_or(Command::List(ListArgs::default())) {
+    match args.command.unwrap_or(Command::List(args.list)) {
         Command::List(args) => list(&args, cx),
         Command::Delete(args) => delete(&args, cx),
         Command::Get(args) => {
@@ -143,7 +146,17 @@ fn delete(args: &DeleteArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
         name: Some(args.name.clone()),
         id: None,
     };
-    get(&here, ask.clone())?;
+    let fleet = get(&here, ask.clone())?;
+    let has = |number: u32| {
+        let mut instances = fleet.instances.iter();
+        instances.any(|instance| instance.instance_num == number)
+    };
+    if let Some(missing) = args.instance.iter().find(|number| !has(**number)) {
+        return Err(CliError::message(format!(
+            "fleet {0} has no instance {missing}; `dstack fleet get {0}` shows those it has",
+            args.name
+        )));
+    }
     let what = if args.instance.is_empty() {
         format!("fleet {}", args.name)
     } else {

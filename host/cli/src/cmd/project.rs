@@ -10,9 +10,12 @@ use crate::settings::Token;
 
 /// Projects in the client's configuration
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -35,7 +38,7 @@ enum Command {
     },
 }
 
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, clap::Args)]
 struct ListArgs {
     /// Show the user of each token, which asks the servers
     #[arg(short, long)]
@@ -51,7 +54,7 @@ struct AddArgs {
     #[arg(long)]
     name: String,
     /// The server's address
-    #[arg(long)]
+    #[arg(long, value_parser = address)]
     url: String,
     /// Your token on that server
     #[arg(long)]
@@ -75,7 +78,7 @@ struct DeleteArgs {
 }
 
 pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
-    match args.command.unwrap_or(Command::List(ListArgs::default())) {
+    match args.command.unwrap_or(Command::List(args.list)) {
         Command::List(args) => list(&args, cx),
         Command::Add(args) => add(args, cx),
         Command::Delete(args) => delete(&args, cx),
@@ -87,6 +90,19 @@ pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
             config.save(&cx.settings.home)?;
             cx.ui.line("OK")
         }
+    }
+}
+
+fn address(text: &str) -> Result<String, String> {
+    let host = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    match host {
+        Some(host) if !host.trim_matches('/').is_empty() => Ok(text.to_owned()),
+        _ => Err(
+            "expected an address with http:// or https://, such as http://127.0.0.1:3000"
+                .to_owned(),
+        ),
     }
 }
 

@@ -303,7 +303,6 @@ fn a_run_without_capacity_says_why() {
     No capacity
     No offers matching the run requirements in fleet 'f1'.
     See https://dstack.ai/docs/guides/troubleshooting/#provisioning-fails
-    See `dstack logs -d t1` for details.
     --- exit code 1
     ");
 }

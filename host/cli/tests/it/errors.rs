@@ -146,6 +146,53 @@ fn there_is_no_file() {
 }
 
 #[test]
+fn the_file_has_no_end() {
+    let screen = World::new().run(&["apply", "-f", "/dev/zero"]);
+    assert_eq!(screen.code, 1);
+    assert!(
+        screen.err.contains("more than 1048576 bytes"),
+        "{}",
+        screen.err
+    );
+}
+
+#[test]
+fn the_address_of_a_server_is_no_address() {
+    let add = ["project", "add", "--name", "main", "--token", "t", "--url"];
+    for url in [
+        "127.0.0.1:3000",
+        "example.com",
+        "ftp://example.com",
+        "http://",
+    ] {
+        let screen = World::new().run(&[&add[..], &[url]].concat());
+        assert_eq!(screen.code, 2, "{url}");
+        assert!(
+            screen.err.contains("http://") && screen.err.contains("https://"),
+            "{}",
+            screen.err
+        );
+    }
+}
+
+#[test]
+fn a_name_does_not_fit() {
+    let world = World::new();
+    world.write("work/task.yml", "type: task\nname: X\ncommands: [make]\n");
+    insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml"]), @r"
+    --- standard error
+    run name `X` is not valid: 2 to 41 lower-case letters, digits and dashes, starting with a letter
+    --- exit code 1
+    ");
+    world.write("work/fleet.yml", "type: fleet\nname: my fleet\nnodes: 1\n");
+    insta::assert_snapshot!(world.run(&["apply", "-f", "fleet.yml"]), @r"
+    --- standard error
+    fleet name `my fleet` is not valid: 2 to 41 lower-case letters, digits and dashes, starting with a letter
+    --- exit code 1
+    ");
+}
+
+#[test]
 fn an_option_does_not_fit_the_type() {
     let world = World::new();
     world.write("work/fleet.yml", "type: fleet\nnodes: 1\n");

@@ -133,6 +133,10 @@ fn fleets_show_their_instances() {
         instance=1           A10:24GB:1   no     aws (eu-west-1)   $1.25   idle     55 mins ago
     --- exit code 0
     ");
+    assert_eq!(
+        world.run(&["fleet", "-v"]).out,
+        world.run(&["fleet", "list", "-v"]).out
+    );
     insta::assert_snapshot!(world.run(&["fleet", "list", "-v"]), @r"
      NAME            NODES   RESOURCES                                  SPOT   BACKEND           PRICE   STATUS   CREATED       ERROR
      gpu-fleet       1..2                                                                                active   2 hours ago
@@ -333,6 +337,11 @@ fn stop_and_delete_ask_first() {
             .iter()
             .any(|path| path.ends_with("runs/stop"))
     );
+    insta::assert_snapshot!(world.run(&["fleet", "delete", "-y", "-i", "7", "fleet-1"]), @r"
+    --- standard error
+    fleet fleet-1 has no instance 7; `dstack fleet get fleet-1` shows those it has
+    --- exit code 1
+    ");
     let screen = world.run(&["stop", "-x", "-y", "train-1"]);
     assert_eq!((screen.code, screen.out.as_str()), (0, "Aborted\n"));
 }

@@ -32,6 +32,7 @@ pub(crate) fn apply(
     if args.name.is_some() {
         configuration.name.clone_from(&args.name);
     }
+    super::check_name("fleet", configuration.name.as_deref())?;
     args.fill_env(&mut configuration.env, cx)?;
     read_keys(&mut configuration, folder, cx)?;
     let profile = profiles::default(folder, cx)?;

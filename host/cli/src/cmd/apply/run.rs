@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dstack_api::fleets::{Fleet, ListProjectFleetsRequest};
+use dstack_api::instances::{Instance, InstanceStatus};
 use dstack_api::runs::{ApplyAction, GetRunPlanRequest, Run, RunPlan, StopRunsRequest};
 use serde_json::{Value, json};
 
@@ -118,16 +119,27 @@ fn show(args: &Args, plan: &RunPlan, here: &Here, cx: &mut Cx<'_>) -> Result<(),
             include_imported: true,
         };
         let fleets: Vec<Fleet> = here.client.post(&here.path("fleets/list"), &ask)?;
-        let text = if fleets.is_empty() {
-            "The project has no fleets, and a run needs one. Create it first: `type: fleet` with `nodes: 0..1`, then `dstack apply -f FILE`."
-        } else {
-            "No offers match. Ask for less, or look at what there is: `dstack fleet -v`, `dstack offer`."
-        };
-        let text = cx.ui.paint(Tone::Warn, text);
+        let text = cx.ui.paint(Tone::Warn, &no_offers(&fleets));
         cx.ui.line(text)?;
         cx.ui.line("")?;
     }
     Ok(())
+}
+
+/// Why there may be none, and what to do.
+fn no_offers(fleets: &[Fleet]) -> String {
+    if fleets.is_empty() {
+        return "The project has no fleets, and a run needs one. Create it first: `type: fleet` with `nodes: 0..1`, then `dstack apply -f FILE`.".to_owned();
+    }
+    let is_busy = |instance: &&Instance| instance.status == InstanceStatus::Busy;
+    let instances = fleets.iter().flat_map(|fleet| &fleet.instances);
+    let wait = match instances.filter(is_busy).count() {
+        0 => String::new(),
+        busy => format!(" wait until a machine is free ({busy} busy),"),
+    };
+    format!(
+        "No offers match. Ask for less,{wait} or look at what there is: `dstack fleet -v`, `dstack offer`."
+    )
 }
 
 fn change(plan: &RunPlan) -> Change {

@@ -38,6 +38,7 @@ pub(crate) fn make(
     if args.name.is_some() {
         base.name.clone_from(&args.name);
     }
+    super::check_name("run", base.name.as_deref())?;
     args.fill_env(&mut base.env, cx)?;
     check(&configuration, &path)?;
     ports(&mut configuration, &args.port)?;
