@@ -1,4 +1,4 @@
-//! The cloud: what a real backend would reach over `dstack_backend_sdk::http`.
+//! The cloud: what a real backend would reach over `dstack_backend_sdk::http`, where the host has that service.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

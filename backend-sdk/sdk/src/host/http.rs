@@ -1,5 +1,8 @@
 //! HTTP, made by the host: one pool of connections, one policy for proxies and certificates, one place that records.
 //!
+//! A host without this service answers every request with `unsupported`, as version 0.1 of ours does;
+//! [`describe`](super::describe) tells which services there are.
+//!
 //! ```no_run
 //! # fn f() -> Result<(), dstack_backend_sdk::BackendError> {
 //! use dstack_backend_sdk::http::Request;

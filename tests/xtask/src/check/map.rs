@@ -129,3 +129,48 @@ pub(super) fn findings(metadata: &Metadata) -> Vec<String> {
 fn camino_str(path: &cargo_metadata::camino::Utf8Path) -> &str {
     path.as_str()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::MAP;
+
+    /// `backend-sdk/types` of `dstack-backend-types`.
+    fn room(name: &str) -> String {
+        let (folder, rest) = match name.strip_prefix("dstack-") {
+            None => ("host", name),
+            Some(agent @ ("shim" | "runner")) => ("agents", agent),
+            Some(rest) => match (rest.strip_prefix("backend-"), rest.strip_prefix("agent-")) {
+                (Some(rest), _) => ("backend-sdk", rest),
+                (_, Some(rest)) => ("agents", rest),
+                _ => ("host", rest),
+            },
+        };
+        format!("{folder}/{rest}")
+    }
+
+    #[test]
+    fn contributors_read_the_same_table() {
+        let text = include_str!("../../../../CONTRIBUTING.md");
+        let mut shown: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for row in text.lines().filter(|line| line.starts_with("| ")) {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let &[_, rooms, _, uses, _, _] = cells.as_slice() else {
+                continue;
+            };
+            for room in rooms.split(", ") {
+                let uses = uses.split(", ").filter(|name| *name != "–").collect();
+                shown.insert(room.trim_matches('`').to_owned(), uses);
+            }
+        }
+        for (name, allowed) in MAP {
+            let rooms: Vec<String> = allowed.iter().map(|name| room(name)).collect();
+            let short: BTreeSet<&str> = rooms
+                .iter()
+                .filter_map(|room| room.split('/').next_back())
+                .collect();
+            assert_eq!(shown.get(&room(name)), Some(&short), "{name}");
+        }
+    }
+}
