@@ -16,7 +16,8 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), String> {
     let mut settings = Settings::from_env(&ProcessVars).map_err(|error| report(&error))?;
     settings.host.clone_from(&args.host);
     settings.port = args.port;
-    if let Some(token) = &args.token {
+    // An empty one would let in everybody; the environment of a service often has empty variables.
+    if let Some(token) = args.token.as_ref().filter(|token| !token.trim().is_empty()) {
         settings.admin_token = Some(dstack_backend_types::Secret::new(token.clone()));
     }
     let level = if args.debug {
