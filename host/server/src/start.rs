@@ -56,7 +56,7 @@ pub enum StartError {
     #[error("cannot prepare the database: {0}")]
     Prepare(String),
     /// The address.
-    #[error("cannot listen on {address}; is another server running there?")]
+    #[error("cannot listen on {address}{}", listen_hint(source))]
     Listen {
         /// Which.
         address: String,
@@ -64,6 +64,17 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+}
+
+fn listen_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "; is another server running there?",
+        std::io::ErrorKind::AddrNotAvailable => {
+            "; the address is not this machine's, 0.0.0.0 means all of its addresses"
+        }
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 are for root",
+        _ => "",
+    }
 }
 
 impl From<ApiError> for StartError {

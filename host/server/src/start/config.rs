@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
 use dstack_api::config::{EncryptionKey, Mode, PluginIsolation, ServerConfig, ServerProject};
 use dstack_plugins::Isolation;
@@ -111,7 +111,11 @@ fn create(settings: &Settings) -> Result<String, StartError> {
     );
     let written = || {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+            // Logs and the database are nobody else's business either.
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)?;
         }
         let mut file = std::fs::OpenOptions::new()
             .write(true)
@@ -154,6 +158,11 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600, "the key is for the server's user only");
+        let mode = std::fs::metadata(&settings.server_dir)
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o700, "so are logs and the database");
         let second = load_or_create(&settings).unwrap();
         assert_eq!(second.keyring.open(&sealed).unwrap().expose(), "token");
         assert_eq!(second.projects[0].name, "main");
