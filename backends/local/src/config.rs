@@ -30,6 +30,7 @@ impl Runtime {
 
 /// Configuration of the local backend. It has no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct LocalConfig {
     /// `local`.
     #[serde(rename = "type", default = "local")]
@@ -58,5 +59,25 @@ impl Configurator for LocalConfigurator {
             "type: {:?} is not `local`",
             config.kind
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LocalConfig, Runtime};
+
+    #[test]
+    fn a_misspelt_key_is_named() {
+        let config = r#"{"type": "local", "runtime": "process"}"#;
+        let config: LocalConfig = serde_json::from_str(config).unwrap();
+        assert_eq!(config.runtime, Runtime::Process);
+        let error =
+            serde_json::from_str::<LocalConfig>(r#"{"type": "local", "runtim": "process"}"#)
+                .unwrap_err()
+                .to_string();
+        assert!(
+            error.contains("runtim") && error.contains("`runtime`"),
+            "{error}"
+        );
     }
 }
