@@ -150,8 +150,10 @@ fn set_up(runner: &Runner, job: &SubmitRequest, resolved: &Resolved) -> Result<P
     let hostfile = environment::hostfile(&job.cluster_info)
         .map_err(|e| failed(reason::EXECUTOR_ERROR, "the MPI hostfile", &e))?;
     warn("MPI hostfile", std::fs::write(paths.hostfile(), hostfile));
-    files::make_dirs(working_dir, account)
-        .map_err(|e| failed(reason::EXECUTOR_ERROR, "the working dir", &e))?;
+    files::make_dirs(working_dir, account).map_err(|e| {
+        let what = format!("the working dir {}", working_dir.display());
+        failed(reason::EXECUTOR_ERROR, &what, &e)
+    })?;
     let hostfile = paths.hostfile();
     let places = Places {
         repo_dir: &repo_dir,
