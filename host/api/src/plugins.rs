@@ -10,9 +10,12 @@ pub struct PluginInfo {
     /// Version of the backend.
     #[serde(default)]
     pub version: Option<String>,
+    /// Version of the SDK it was built with.
+    #[serde(default)]
+    pub sdk: Option<String>,
     /// The file.
     pub path: String,
-    /// Short word for the state: `loaded`, `found`, `refused`, `shadowed`, `unavailable`.
+    /// `available` (not used yet), `loaded`, `refused`, `shadowed`, `failed`, `unhealthy` or `unavailable`.
     pub state: String,
     /// Why it is in that state, and what to do about it.
     #[serde(default)]
@@ -26,9 +29,6 @@ pub struct PluginInfo {
     /// SHA-256 of the file, in hexadecimal.
     #[serde(default)]
     pub sha256: Option<String>,
-    /// Call threads that never came back.
-    #[serde(default)]
-    pub lost_threads: u32,
 }
 
 /// Answer of `POST /api/x/plugins/list`.

@@ -24,7 +24,7 @@ enum Command {
     List {
         #[command(flatten)]
         project: ProjectOption,
-        /// Hash and path too
+        /// The whole hash, and the path
         #[arg(short, long)]
         verbose: bool,
         /// Print JSON
@@ -95,6 +95,9 @@ fn inspect(file: &std::path::Path, json: bool, cx: &mut Cx<'_>) -> Result<(), Cl
     cx.ui.line(table)
 }
 
+/// Digits of a hash that tell files apart.
+const SHORT_HASH: usize = 12;
+
 fn list(
     project: &ProjectOption,
     is_verbose: bool,
@@ -118,13 +121,20 @@ fn list(
             let mut row = vec![
                 plugin.name.clone(),
                 plugin.version.clone().unwrap_or_default(),
+                plugin.sdk.clone().unwrap_or_default(),
                 plugin.isolation.clone().unwrap_or_default(),
                 cx.ui.paint(tone, &plugin.state),
                 plugin.capabilities.join(" "),
-                plugin.reason.clone().unwrap_or_default(),
             ];
+            let hash = plugin.sha256.as_deref().unwrap_or_default();
+            let shown = if is_verbose {
+                hash
+            } else {
+                hash.get(..SHORT_HASH).unwrap_or(hash)
+            };
+            row.push(shown.to_owned());
+            row.push(plugin.reason.clone().unwrap_or_default());
             if is_verbose {
-                row.push(plugin.sha256.clone().unwrap_or_default());
                 row.push(plugin.path.clone());
             }
             row
@@ -133,13 +143,15 @@ fn list(
     let mut head = vec![
         "NAME",
         "VERSION",
+        "SDK",
         "ISOLATION",
         "STATE",
         "CAPABILITIES",
+        "HASH",
         "ERROR",
     ];
     if is_verbose {
-        head.extend(["HASH", "PATH"]);
+        head.push("PATH");
     }
     let table = cx.ui.table(&head, &rows);
     cx.ui.line(table)

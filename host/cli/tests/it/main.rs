@@ -6,6 +6,7 @@
 )]
 
 mod apply;
+mod backends;
 mod errors;
 mod screens;
 mod world;

@@ -65,11 +65,11 @@ pub(super) async fn list_plugins(
         isolation: status.isolation.map(|isolation| word(json!(isolation))),
         name: status.name,
         version: status.version,
+        sdk: status.sdk,
         path: status.path.display().to_string(),
         reason: status.error,
         capabilities: status.capabilities,
         sha256: status.hash,
-        lost_threads: 0,
     });
     Ok(Json(ListPluginsResponse {
         plugins: plugins.collect(),

@@ -52,7 +52,7 @@ fn a_broken_plugin_is_named_and_the_others_work() -> Result<()> {
     for name in ["local", "fake"] {
         let plugin = find(name);
         ensure!(
-            plugin["name"] == name && plugin["reason"].is_null(),
+            plugin["name"] == name && plugin["reason"].is_null() && plugin["sdk"].is_string(),
             "{plugin}"
         );
         ensure!(

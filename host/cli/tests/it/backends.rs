@@ -1,0 +1,43 @@
+//! `dstack backend list`.
+
+use serde_json::json;
+
+use crate::world::World;
+
+#[test]
+fn every_plugin_is_listed_with_its_state_and_reason() {
+    let plugins = json!({"plugins": [
+        {
+            "name": "local", "version": "0.1.0", "sdk": "0.1.0", "path": "/b/liblocal.so", "state": "loaded",
+            "reason": null, "capabilities": ["create_instance", "privileged"], "isolation": "in_process",
+            "sha256": "8055fe154e07069358a1983b689f3b62751a5d818081c77a6012fb6c82e7089c",
+        },
+        {
+            "name": "libbroken", "version": null, "sdk": null, "path": "/b/libbroken.so", "state": "refused",
+            "reason": "not an ELF file", "capabilities": [], "isolation": null, "sha256": null,
+        },
+    ]});
+    let world = World::new();
+    let path = "/api/x/plugins/list";
+    world
+        .server
+        .on(path, plugins.clone())
+        .on(path, plugins.clone())
+        .on(path, plugins.clone());
+    insta::assert_snapshot!(world.run(&["backend", "list"]), @r"
+     NAME        VERSION   SDK     ISOLATION    STATE     CAPABILITIES                 HASH           ERROR
+     local       0.1.0     0.1.0   in_process   loaded    create_instance privileged   8055fe154e07
+     libbroken                                  refused                                               not an ELF file
+    --- exit code 0
+    ");
+    let verbose = world.run(&["backend", "list", "-v"]).out;
+    assert!(
+        verbose.contains("82e7089c") && verbose.contains("/b/libbroken.so"),
+        "{verbose}"
+    );
+    let printed = world.run(&["backend", "list", "--json"]).out;
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&printed).unwrap(),
+        plugins
+    );
+}
