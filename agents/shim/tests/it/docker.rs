@@ -260,19 +260,25 @@ fn containers_outlive_the_shim_and_are_found_again() {
     assert!(!dir.exists());
 }
 
+/// The runner for containers: images have other libraries or none, so it must be static.
+fn static_runner() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_dstack-shim"))
+        .parent()
+        .unwrap();
+    let installed = beside
+        .join("agents")
+        .join(std::env::consts::ARCH)
+        .join("dstack-runner");
+    let built = beside.join("../x86_64-unknown-linux-gnu/debug/dstack-runner");
+    [installed, built]
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("a static runner; `cargo xtask plugins` builds and installs one")
+}
+
 #[test]
 fn the_real_runner_serves_in_a_container() {
-    // Images have other libraries or none, so the runner must be static.
-    let target_dir = Path::new(env!("CARGO_BIN_EXE_dstack-shim"))
-        .ancestors()
-        .nth(2)
-        .unwrap();
-    let runner = target_dir.join("x86_64-unknown-linux-gnu/debug/dstack-runner");
-    assert!(
-        runner.exists(),
-        "build a static runner first: RUSTFLAGS='-C target-feature=+crt-static' \
-         cargo build --target x86_64-unknown-linux-gnu -p dstack-runner"
-    );
+    let runner = static_runner();
     require_engine();
     let shim = Shim::start("docker", &runner);
     let mut config = task("docker-real");
