@@ -170,9 +170,16 @@ pub(crate) fn ports(dir: &Path) -> Option<Vec<PortMapping>> {
     }])
 }
 
-/// The last lines that the runner wrote.
-pub(crate) fn last_output(dir: &Path) -> String {
-    last_lines_of_file(&dir.join(OUTPUT_FILE))
+/// What the runner wrote last. If somebody killed it, that says so first, since it could not itself.
+pub(crate) fn why_ended(code: i32, dir: &Path) -> String {
+    let lines = last_lines_of_file(&dir.join(OUTPUT_FILE));
+    match code
+        .checked_sub(128)
+        .and_then(|it| Signal::try_from(it).ok())
+    {
+        Some(signal) => format!("the runner was ended by {signal}; its last lines:\n{lines}"),
+        None => lines,
+    }
 }
 
 /// Ends a task's processes, politely for `timeout_s` seconds, then by force. Ended ones are fine.

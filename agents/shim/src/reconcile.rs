@@ -111,9 +111,9 @@ async fn ended(
             match record.outcome(&dir) {
                 Outcome::Alive => None,
                 Outcome::Exited(0) => Some((reason::DONE_BY_RUNNER, String::new())),
-                Outcome::Exited(_) => Some((
+                Outcome::Exited(code) => Some((
                     reason::CONTAINER_EXITED_WITH_ERROR,
-                    process::last_output(&dir),
+                    process::why_ended(code, &dir),
                 )),
                 Outcome::Lost => Some((reason::EXECUTOR_ERROR, "process not found".to_owned())),
             }

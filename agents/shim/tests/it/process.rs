@@ -63,6 +63,20 @@ fn a_runner_that_ends_well_ends_its_task() {
 }
 
 #[test]
+fn a_runner_that_is_killed_does_not_leave_its_last_lines_as_the_reason() {
+    require_root();
+    let fake = fake(&format!("echo all is well; {PORT}; sleep 0.3; kill -9 $$"));
+    let shim = Shim::start("process", &fake.runner);
+    let id = shim.submit(&task("killed"));
+    let ended = shim.task_when(&id, "terminated");
+    assert_eq!(ended["termination_reason"], "container_exited_with_error");
+    assert_eq!(
+        ended["termination_message"],
+        "the runner was ended by SIGKILL; its last lines:\nall is well"
+    );
+}
+
+#[test]
 fn a_runner_that_fails_leaves_its_last_lines() {
     require_root();
     let fake = fake(&format!(
