@@ -68,7 +68,8 @@ impl Terminal {
             width: crossterm::terminal::size()
                 .ok()
                 .map(|(columns, _)| columns)
-                .filter(|_| is_terminal),
+                // Terminals that do not know their size say 0.
+                .filter(|&columns| is_terminal && columns > 0),
         }
     }
 }
