@@ -90,6 +90,9 @@ impl Follower<'_> {
                     }
                     self.progress(run, cx)?;
                     cx.ui.live_end();
+                    if let (None, Some(note)) = (&self.reader, unforwarded(last, run)) {
+                        cx.ui.warn(&note)?;
+                    }
                     self.reader = Some(LogReader::new(&self.name, last.id, false, None));
                 }
                 if let Some(reader) = &mut self.reader {
@@ -214,6 +217,26 @@ impl Follower<'_> {
         cx.ui.note(text)?;
         Err(CliError::Quiet)
     }
+}
+
+/// Says that nobody forwards the job's ports, if it has any and still runs.
+fn unforwarded(last: &JobSubmission, run: &Run) -> Option<String> {
+    let ports: Vec<String> = run
+        .jobs
+        .first()?
+        .job_spec
+        .app_specs
+        .iter()
+        .flatten()
+        .map(|app| app.port.to_string())
+        .collect();
+    let shown = last.status == JobStatus::Running && !ports.is_empty();
+    shown.then(|| {
+        format!(
+            "Ports are not forwarded by this version: {} can be reached on the job's machine only.",
+            ports.join(", ")
+        )
+    })
 }
 
 fn has_log(job: &JobSubmission) -> bool {

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// A variable; without a value it is taken from the environment. May be repeated
     #[arg(short, long, value_name = "KEY[=VALUE]", value_parser = variable)]
     env: Vec<Variable>,
-    /// A port to forward, such as 8080 or 80:8080; may be repeated
+    /// A port of the job, such as 8080 or 80:8080; may be repeated. This version does not forward ports yet
     #[arg(short, long, value_name = "MAPPING", value_parser = port)]
     port: Vec<PortMapping>,
     /// How many offers to show

@@ -229,6 +229,8 @@ fn an_attached_run_streams_its_log_and_ends_with_0_if_it_is_done() {
     hello
     last wörds
     Exited (0)
+    --- standard error
+    Ports are not forwarded by this version: 8080 can be reached on the job's machine only.
     --- exit code 0
     ");
     let polls = world.server.bodies(&poll);
@@ -273,6 +275,7 @@ fn a_failed_run_ends_with_1_the_reason_and_a_hint() {
     t1: running
     boom
     --- standard error
+    Ports are not forwarded by this version: 8080 can be reached on the job's machine only.
     Exited (3)
     See `dstack logs -d t1` for details.
     --- exit code 1

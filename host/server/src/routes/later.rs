@@ -1,6 +1,7 @@
 //! What this server does not have yet: lists are empty, names unknown, and making one is refused with a clear text.
 
-use axum::routing::post;
+use axum::http::StatusCode;
+use axum::routing::{any, post};
 use axum::{Json, Router};
 use dstack_api::gateways::{
     DeleteGatewaysRequest, Gateway, GetGatewayRequest, ListGatewaysRequest,
@@ -8,7 +9,7 @@ use dstack_api::gateways::{
 use dstack_api::volumes::{
     CreateVolumeRequest, DeleteVolumesRequest, GetVolumeRequest, ListVolumesRequest, Volume,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -60,6 +61,12 @@ pub(super) fn routes() -> Router<App> {
             "/api/project/{project_name}/templates/list",
             post(templates),
         )
+        .route("/proxy/{*rest}", any(proxy))
+}
+
+async fn proxy() -> (StatusCode, Json<Value>) {
+    let detail = "Services cannot be reached through this server yet; their jobs run, and listen on their machines";
+    (StatusCode::NOT_IMPLEMENTED, Json(json!({"detail": detail})))
 }
 
 fn unknown() -> ApiError {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dstack_api::config::{RunConfiguration, ServiceConfiguration};
+use dstack_api::config::{MountPoint, RunConfiguration, ServiceConfiguration};
 use dstack_api::jobs::{JobPlan, JobSpec};
 use dstack_api::plan::{
     self, DefaultImages, DefaultRegistry, JobSettings, PlanError, PlanLimits, StandardBootstrap,
@@ -89,6 +89,27 @@ pub(crate) fn job_defaults(settings: &Settings) -> JobDefaults {
     }
 }
 
+/// What would be taken and then not happen: better refused than forgotten.
+fn not_yet(spec: &RunSpec) -> Option<String> {
+    let base = spec.configuration.base();
+    let volume = base.volumes.iter().find_map(|mount| match mount {
+        MountPoint::Volume { path, .. } => Some(path),
+        MountPoint::Instance { .. } => None,
+    });
+    let profile = plan::merged_profile(&spec.configuration, spec.profile.as_ref());
+    if let Some(path) = volume {
+        Some(format!(
+            "Volumes are not available on this server yet, so nothing can be mounted at {path}; folders of the instance can: `/folder:{path}`"
+        ))
+    } else if base.dstack {
+        Some("`dstack: true` is not available on this server yet".to_owned())
+    } else if profile.params.utilization_policy.is_some() {
+        Some("`utilization_policy` is not enforced by this server yet; leave it out".to_owned())
+    } else {
+        None
+    }
+}
+
 impl Planner {
     pub(crate) fn new(
         store: Store,
@@ -141,6 +162,9 @@ impl Planner {
             return Err(ApiError::refused(
                 "This server does not allow runs with `dstack: true`",
             ));
+        }
+        if let Some(why) = not_yet(&spec) {
+            return Err(ApiError::refused(why));
         }
         let mut spec = self.with_defaults(spec)?;
         if spec.ssh_key_pub.is_none() {

@@ -496,6 +496,43 @@ fn a_run_without_a_name_gets_one_and_pages_show_each_once() {
 }
 
 #[test]
+fn what_would_not_happen_is_refused() {
+    let server = TestServer::start(&[]);
+    let plan = |more: Value| {
+        let mut configuration = json!({"type": "task", "image": "i", "commands": ["true"]});
+        let keys = more.as_object().unwrap().clone();
+        configuration.as_object_mut().unwrap().extend(keys);
+        let spec = json!({"run_name": "run", "configuration": configuration, "ssh_key_pub": "ssh-ed25519 AAAA"});
+        let answer = server.post("/api/project/main/runs/get_plan", json!({"run_spec": spec}));
+        (answer.status, answer.text)
+    };
+    for fine in [json!({}), json!({"volumes": ["/folder:/data"]})] {
+        let (status, text) = plan(fine);
+        assert_eq!(status, 200, "{text}");
+    }
+    for (more, word) in [
+        (
+            json!({"volumes": ["/folder:/here", "my-volume:/data"]}),
+            "/data",
+        ),
+        (json!({"dstack": true}), "dstack: true"),
+        (
+            json!({"utilization_policy": {"min_gpu_utilization": 10, "time_window": "10m"}}),
+            "utilization_policy",
+        ),
+    ] {
+        let (status, text) = plan(more);
+        assert!(status == 400 && text.contains(word), "{status} {text}");
+    }
+    let service = server.get("/proxy/services/main/r/");
+    assert!(
+        service.status == 501 && service.text.contains("Services"),
+        "{}",
+        service.text
+    );
+}
+
+#[test]
 fn fleets_are_made_changed_and_deleted() {
     let server = TestServer::start(&[]);
     let spec = |nodes: Value| json!({"configuration": {"type": "fleet", "name": "pool", "nodes": nodes}, "profile": {"name": "default"}});
