@@ -107,6 +107,21 @@ async fn tasks_of_a_shim_that_died_are_ended_too() {
 }
 
 #[tokio::test]
+async fn a_keeper_whose_home_was_deleted_ends_with_its_shim() {
+    let place = Place::new();
+    place.machine.start_shim("a", &process()).await.unwrap();
+    place.until_ready("a").await;
+    let home = place.home("a");
+    fs::remove_dir_all(&home).unwrap();
+    for (pid, line) in mentioning(&home) {
+        if !line.contains("dstack-shim-keeper") {
+            kill(pid);
+        }
+    }
+    until_nothing_is_left(&place, &home).await;
+}
+
+#[tokio::test]
 async fn a_home_with_a_long_path_works() {
     let place = Place::new();
     let name = "long-".repeat(30);

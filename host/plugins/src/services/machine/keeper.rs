@@ -18,13 +18,14 @@ const LOCK: &str = "keeper.lock";
 /// What the shell calls itself, so that a process list shows what it is.
 const NAME: &str = "dstack-shim-keeper";
 /// `$1` is the home, the rest the shim's command line. The wait covers the moment in which somebody else looks at the lock.
-/// The pause is that of the loop on cloud machines.
+/// The pause is that of the loop on cloud machines. Without its home nobody could find the keeper to end it, so it ends.
 const SCRIPT: &str = r#"
-cd "$1" || exit 1
+home=$1
+cd "$home" || exit 1
 shift
 exec 9>>keeper.lock
 flock --exclusive --wait 5 9 || exit 0
-while :; do
+while [ . -ef "$home" ]; do
     "$@" 9>&-
     sleep 3 9>&-
 done
