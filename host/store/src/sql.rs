@@ -54,8 +54,18 @@ pub(crate) fn render(text: &str, dialect: Dialect) -> Cow<'_, str> {
         }
     }
     if dialect == Dialect::Postgres {
-        // No statement of ours has a question mark inside a literal; a test of all constants keeps it so.
-        out = Cow::Owned(out.replace('?', "$"));
+        out = Cow::Owned(numbered(&out));
+    }
+    out
+}
+
+/// `?N` as `$N`; a question mark without a number is text.
+fn numbered(text: &str) -> String {
+    let mut letters = text.chars().peekable();
+    let mut out = String::with_capacity(text.len());
+    while let Some(letter) = letters.next() {
+        let is_parameter = letter == '?' && letters.peek().is_some_and(char::is_ascii_digit);
+        out.push(if is_parameter { '$' } else { letter });
     }
     out
 }
@@ -80,6 +90,11 @@ mod tests {
         assert_eq!(
             claim.render(Dialect::Postgres),
             "SELECT id FROM jobs WHERE a = $1 AND b = $12 LIMIT $2 FOR UPDATE SKIP LOCKED"
+        );
+        let question = sql!("SELECT 'why?' WHERE a = ?1");
+        assert_eq!(
+            question.render(Dialect::Postgres),
+            "SELECT 'why?' WHERE a = $1"
         );
     }
 }
