@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use dstack_agent_protocol::shim::{TaskConfig, TaskStatus, VolumeInfo};
 
-use crate::docker::{self, Engine, Listed};
+use crate::docker::{self, ContainerState, Engine, Listed};
 use crate::lifecycle::discard_dir;
 use crate::registry::Slot;
 use crate::shim::Shim;
@@ -35,6 +35,10 @@ pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
                 continue;
             };
             let state = states.remove(&id);
+            if container.state == ContainerState::Created {
+                forget(engine, &container, state).await;
+                continue;
+            }
             let task = container_task(shim, engine, id, container, state).await;
             add(shim, task);
         }
@@ -69,6 +73,21 @@ pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Takes away a container that the last shim made and did not start. The job has not begun: the server finds the task
+/// unknown and submits it again.
+async fn forget(engine: &Engine, container: &Listed, state: Option<(PathBuf, State)>) {
+    tracing::info!(
+        container.name,
+        "a container that was never started is removed"
+    );
+    if let Err(err) = engine.remove(&container.id).await {
+        tracing::error!(container.name, error = %err, "it cannot be removed");
+    }
+    if let Some((dir, state)) = state {
+        discard(&dir, &state);
+    }
 }
 
 /// Ends what a task without container or process has left.

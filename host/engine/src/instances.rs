@@ -39,8 +39,10 @@ pub use provision::conclude_provision;
 
 /// How often a ready machine is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(14);
-/// How soon a machine is checked again that did not answer once.
-const CHECK_AGAIN: Duration = Duration::from_secs(5);
+/// How often a machine is checked that has just fallen silent.
+const CHECK_AGAIN: Duration = Duration::from_secs(3);
+/// How long a machine may be silent before it counts as unreachable.
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(15);
 /// How long a provider that does not end a machine is asked at the quick pace.
 const END_RETRY: Duration = Duration::from_secs(30);
 /// The slow pace after that.
@@ -430,15 +432,21 @@ fn silent(view: &View, why: &str) -> Changes {
         look_again: Some(CHECK_EVERY),
         ..Changes::default()
     };
-    if instance.ssh_host.is_none() && instance.give_up_at.is_none() {
-        let at = view
-            .now
-            .saturating_add(view.limits.instance_silence)
-            .unwrap_or(view.now);
-        changes.instance(instance).give_up_at = Some(Some(at));
-        // A shim that is being restarted is back in a few seconds.
-        changes.look_again = Some(CHECK_AGAIN);
-        return changes;
+    if instance.ssh_host.is_none() {
+        let Some(give_up_at) = instance.give_up_at else {
+            let at = view
+                .now
+                .saturating_add(view.limits.instance_silence)
+                .unwrap_or(view.now);
+            changes.instance(instance).give_up_at = Some(Some(at));
+            changes.look_again = Some(CHECK_AGAIN);
+            return changes;
+        };
+        // An agent that is being restarted is back in a few seconds; runs need not be turned away for that.
+        let silent_for = signed(view.limits.instance_silence) - secs(give_up_at, view.now);
+        if silent_for < signed(UNREACHABLE_AFTER) {
+            return Changes::later(CHECK_AGAIN);
+        }
     }
     changes.instance(instance).unreachable = Some(true);
     changes.event(format!("instance became unreachable: {why}"), &[instance]);

@@ -22,17 +22,19 @@ fn moments(count: u64, range_ms: u64) -> impl Iterator<Item = Duration> {
 }
 
 /// A task that leaves one line in a file each time it really runs.
-fn marking_task(server: &TestServer, name: &str) -> Result<String> {
+fn marking_task(server: &TestServer, runtime: Runtime, name: &str) -> Result<String> {
     let marks = server.home().join("marks");
     fs::create_dir_all(&marks)?;
-    let line = format!(
-        "echo ran >> {}/{name}; sleep 0.3; echo end of {name}",
-        marks.display()
-    );
-    server.file(
-        &format!("{name}.dstack.yml"),
-        &task(name, Runtime::Process, &[&line]),
-    )
+    let folder = match runtime {
+        Runtime::Process => marks.display().to_string(),
+        Runtime::Docker => "/marks".to_owned(),
+    };
+    let line = format!("echo ran >> {folder}/{name}; sleep 0.3; echo end of {name}");
+    let mut text = task(name, runtime, &[&line]);
+    if runtime == Runtime::Docker {
+        text.push_str(&format!("volumes:\n- {}:/marks\n", marks.display()));
+    }
+    server.file(&format!("{name}.dstack.yml"), &text)
 }
 
 /// How a run ended, in short.
@@ -58,7 +60,7 @@ fn ran_once(server: &TestServer, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn nothing_left(server: &TestServer) -> Result<()> {
+fn nothing_left(server: &TestServer, runtime: Runtime) -> Result<()> {
     server.ok(&["fleet", "delete", "pool", "-y"])?;
     wait_for("the end of all processes", PATIENCE, || {
         Ok(server.processes()?.is_empty().then_some(()))
@@ -72,46 +74,68 @@ fn nothing_left(server: &TestServer) -> Result<()> {
         instances.as_array().is_some_and(Vec::is_empty),
         "{instances}"
     );
+    if runtime == Runtime::Docker {
+        let label = "{{.ID}} {{.Label \"dstack.shim.home\"}}";
+        let list = Command::new("docker")
+            .args(["ps", "-a", "--format", label])
+            .output()?;
+        let list = String::from_utf8_lossy(&list.stdout).into_owned();
+        let home = server.home().display().to_string();
+        ensure!(!list.contains(&home), "containers are left:\n{list}");
+    }
     Ok(())
 }
 
-#[test]
-fn a_server_killed_at_twenty_moments_ends_every_run_once() -> Result<()> {
-    let mut server = prepared(Runtime::Process)?;
+fn kill_the_server(runtime: Runtime, range_ms: u64) -> Result<()> {
+    let mut server = prepared(runtime)?;
     server.spawn()?;
     fleet(&server, 1)?;
-    for (number, moment) in moments(20, 900).enumerate() {
+    for (number, moment) in moments(20, range_ms).enumerate() {
         let name = format!("k{number}");
-        let path = marking_task(&server, &name)?;
+        let path = marking_task(&server, runtime, &name)?;
         server.ok(&["apply", "-f", &path, "-y", "-d"])?;
         std::thread::sleep(moment);
         server.kill()?;
         server.spawn()?;
         let run = server.finished(&name, PATIENCE)?;
+        let log = server.log();
         ensure!(
             run["status"] == "done",
-            "killed after {moment:?}: {}\n{}",
-            end(&run),
-            server.log()
+            "killed after {moment:?}: {}\n{log}",
+            end(&run)
         );
         ran_once(&server, &name)?;
-        let log = server.ok(&["logs", &name])?;
+        let printed = server.ok(&["logs", &name])?;
+        let last = printed.trim().lines().last().unwrap_or_default();
         ensure!(
-            log.trim() == format!("end of {name}"),
-            "killed after {moment:?}: {log:?}"
+            last == format!("end of {name}"),
+            "killed after {moment:?}: {printed:?}"
+        );
+        ensure!(
+            printed.matches("end of").count() == 1,
+            "killed after {moment:?}: {printed:?}"
         );
     }
-    nothing_left(&server)
+    nothing_left(&server, runtime)
 }
 
 #[test]
-fn a_shim_killed_at_twenty_moments_ends_every_run_once() -> Result<()> {
-    let mut server = prepared(Runtime::Process)?;
+fn a_server_killed_at_twenty_moments_ends_every_process_run_once() -> Result<()> {
+    kill_the_server(Runtime::Process, 900)
+}
+
+#[test]
+fn a_server_killed_at_twenty_moments_ends_every_container_run_once() -> Result<()> {
+    kill_the_server(Runtime::Docker, 2000)
+}
+
+fn kill_the_shim(runtime: Runtime, range_ms: u64) -> Result<()> {
+    let mut server = prepared(runtime)?;
     server.spawn()?;
     fleet(&server, 1)?;
-    for (number, moment) in moments(20, 700).enumerate() {
+    for (number, moment) in moments(20, range_ms).enumerate() {
         let name = format!("s{number}");
-        let path = marking_task(&server, &name)?;
+        let path = marking_task(&server, runtime, &name)?;
         server.ok(&["apply", "-f", &path, "-y", "-d"])?;
         std::thread::sleep(moment);
         for (pid, line) in server.processes()? {
@@ -123,13 +147,23 @@ fn a_shim_killed_at_twenty_moments_ends_every_run_once() -> Result<()> {
             }
         }
         let run = server.finished(&name, PATIENCE)?;
+        let log = server.log();
         ensure!(
             run["status"] == "done",
-            "shim killed after {moment:?}: {}\n{}",
-            end(&run),
-            server.log()
+            "shim killed after {moment:?}: {}\n{log}",
+            end(&run)
         );
         ran_once(&server, &name)?;
     }
-    nothing_left(&server)
+    nothing_left(&server, runtime)
+}
+
+#[test]
+fn a_shim_killed_at_twenty_moments_ends_every_process_run_once() -> Result<()> {
+    kill_the_shim(Runtime::Process, 700)
+}
+
+#[test]
+fn a_shim_killed_at_twenty_moments_ends_every_container_run_once() -> Result<()> {
+    kill_the_shim(Runtime::Docker, 1500)
 }
