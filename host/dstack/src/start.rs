@@ -16,9 +16,8 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), String> {
     let mut settings = Settings::from_env(&ProcessVars).map_err(|error| report(&error))?;
     settings.host.clone_from(&args.host);
     settings.port = args.port;
-    // An empty one would let in everybody; the environment of a service often has empty variables.
-    if let Some(token) = args.token.as_ref().filter(|token| !token.trim().is_empty()) {
-        settings.admin_token = Some(dstack_backend_types::Secret::new(token.clone()));
+    if let Some(token) = given_token(args.token.as_deref()) {
+        settings.admin_token = Some(dstack_backend_types::Secret::new(token.to_owned()));
     }
     let level = if args.debug {
         LogLevel::Debug
@@ -37,6 +36,11 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), String> {
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
     runtime.block_on(serve(args, settings))
+}
+
+/// An empty one would let in everybody; the environment of a service often has empty variables.
+fn given_token(text: Option<&str>) -> Option<&str> {
+    text.filter(|token| !token.trim().is_empty())
 }
 
 async fn serve(args: &ServerArgs, settings: Settings) -> Result<(), String> {
@@ -158,4 +162,17 @@ fn report(error: &dyn std::error::Error) -> String {
         source = next.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::given_token;
+
+    #[test]
+    fn an_empty_token_is_none() {
+        assert_eq!(given_token(None), None);
+        assert_eq!(given_token(Some("")), None);
+        assert_eq!(given_token(Some(" ")), None);
+        assert_eq!(given_token(Some("t")), Some("t"));
+    }
 }

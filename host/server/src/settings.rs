@@ -296,7 +296,9 @@ impl<V: Vars> Reader<'_, V> {
     }
 
     fn secret(&self, name: &str) -> Option<Secret<String>> {
-        self.text(name).map(Secret::new)
+        self.text(name)
+            .filter(|text| !text.trim().is_empty())
+            .map(Secret::new)
     }
 
     fn flag(&self, name: &str) -> bool {
