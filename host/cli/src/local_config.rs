@@ -103,7 +103,8 @@ impl LocalConfig {
         })
     }
 
-    /// Writes the file beside itself and renames, readable by its owner only.
+    /// Writes the file beside itself and renames, readable by its owner only. One that made no sense is kept as
+    /// `config.yml.broken`: it may hold tokens that are nowhere else.
     ///
     /// # Errors
     /// If the folder or the file cannot be written.
@@ -128,6 +129,10 @@ impl LocalConfig {
         file.set_permissions(fs::Permissions::from_mode(0o600))
             .map_err(fail)?;
         file.sync_all().map_err(fail)?;
+        let is_broken = |text: String| crate::yaml::client_config(&text).is_err();
+        if fs::read_to_string(&path).is_ok_and(is_broken) {
+            fs::rename(&path, path.with_extension("yml.broken")).map_err(fail)?;
+        }
         fs::rename(&temporary, &path).map_err(fail)
     }
 
@@ -259,10 +264,21 @@ impl LocalConfig {
     }
 }
 
+/// What became of the client's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remembered {
+    /// It was changed.
+    Updated(PathBuf),
+    /// It said the same.
+    Already,
+    /// It says something else, as the user wants it.
+    Left,
+}
+
 /// Puts a server of this machine into the client's file. `wish` is the user's answer to whether its project becomes the
 /// default: silently if there is no default yet, and not at all when the file already says the same.
 ///
-/// Answers with the file's path if it was changed.
+/// Answers what became of it.
 ///
 /// # Errors
 /// [`ConfigError::File`].
@@ -271,11 +287,8 @@ pub fn remember_server(
     url: &str,
     token: &str,
     wish: Option<bool>,
-) -> Result<Option<PathBuf>, ConfigError> {
+) -> Result<Remembered, ConfigError> {
     let settings = Settings::from_env(&crate::settings::ProcessVars);
-    if wish == Some(false) {
-        return Ok(None);
-    }
     let (mut config, _) = LocalConfig::load(&settings.home)?;
     let project = Project {
         name: name.to_owned(),
@@ -284,20 +297,21 @@ pub fn remember_server(
         is_default: true,
     };
     match config.default_project() {
-        Some(current) if *current == project => return Ok(None),
+        Some(current) if *current == project => return Ok(Remembered::Already),
+        _ if wish == Some(false) => return Ok(Remembered::Left),
         Some(current) if wish.is_none() && current.name != name && !confirmed(name) => {
-            return Ok(None);
+            return Ok(Remembered::Left);
         }
         Some(current)
             if wish.is_none() && current.name == name && current.url != url && !confirmed(name) =>
         {
-            return Ok(None);
+            return Ok(Remembered::Left);
         }
         _ => {}
     }
     config.put(project);
     config.save(&settings.home)?;
-    Ok(Some(path(&settings.home)))
+    Ok(Remembered::Updated(path(&settings.home)))
 }
 
 /// Asks on a terminal; without one the answer is no.
@@ -367,6 +381,11 @@ mod tests {
         let (loaded, warning) = LocalConfig::load(home.path()).unwrap();
         assert!(loaded.projects.is_empty());
         assert!(warning.unwrap().contains("taken as empty"));
+        loaded.save(home.path()).unwrap();
+        let kept = path(home.path()).with_extension("yml.broken");
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "projects: [");
+        loaded.save(home.path()).unwrap();
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "projects: [");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use dstack_cli::local_config::Remembered;
 use dstack_cli::{LogLevel, ServerArgs};
 use dstack_plugins::{MachineConfig, PluginsConfig};
 use dstack_server::settings::LogFormat;
@@ -50,10 +51,10 @@ async fn serve(args: &ServerArgs, settings: Settings) -> Result<(), String> {
         .map_err(|error| report(&error))?;
     let url = server.url().to_owned();
     let token = server.admin_token().expose().clone();
-    let client = remember(args, &settings, &url, &token);
+    let (before, after) = remember(args, &settings, &url, &token);
     let version = server.version();
     let lines = format!(
-        "dstack {}\n\n{client}The admin token is {token}\nThe dstack server {version} is running at {url}\n",
+        "dstack {}\n\n{before}The admin token is {token}\nThe dstack server {version} is running at {url}\n{after}",
         dstack_cli::version()
     );
     // Nobody may be reading: the server runs all the same.
@@ -103,8 +104,8 @@ fn plugins(settings: &Settings) -> PluginsConfig {
     config
 }
 
-/// Tells the client of this user about the server; a line for people when the file was changed.
-fn remember(args: &ServerArgs, settings: &Settings, url: &str, token: &str) -> String {
+/// Tells the client of this user about the server; lines for people, before and after the others.
+fn remember(args: &ServerArgs, settings: &Settings, url: &str, token: &str) -> (String, String) {
     let wish = if args.yes {
         Some(true)
     } else if args.no {
@@ -112,13 +113,23 @@ fn remember(args: &ServerArgs, settings: &Settings, url: &str, token: &str) -> S
     } else {
         settings.update_default_project
     };
-    match dstack_cli::local_config::remember_server(dstack_server::FIRST_PROJECT, url, token, wish)
-    {
-        Ok(Some(path)) => format!("Configuration updated at {}\n\n", path.display()),
-        Ok(None) => String::new(),
+    let name = dstack_server::FIRST_PROJECT;
+    match dstack_cli::local_config::remember_server(name, url, token, wish) {
+        Ok(Remembered::Updated(path)) => (
+            format!("Configuration updated at {}\n\n", path.display()),
+            String::new(),
+        ),
+        Ok(Remembered::Already) => (String::new(), String::new()),
+        Ok(Remembered::Left) => (
+            String::new(),
+            format!(
+                "The configuration of the client is as it was; this server is added to it by\n  \
+                 dstack project add --name {name} --url {url} --token {token}\n"
+            ),
+        ),
         Err(error) => {
             tracing::warn!(%error, "the client's configuration was not updated");
-            String::new()
+            (String::new(), String::new())
         }
     }
 }
