@@ -12,6 +12,9 @@ use sha2::{Digest, Sha256};
 use crate::cx::{Cx, Here};
 use crate::error::CliError;
 
+/// An archive is made in memory, and servers take less: a home folder named by mistake must not fill it.
+const MOST_BYTES: u64 = 512 << 20;
+
 /// Uploads each file or folder; local paths become absolute ones.
 pub(crate) fn upload(
     files: &mut [FileMapping],
@@ -54,6 +57,9 @@ fn pack(path: &Path) -> io::Result<Vec<u8>> {
         .unwrap_or_else(|| "files".as_ref());
     let mut tar = tar::Builder::new(Vec::new());
     if !real.is_dir() {
+        if !real.is_file() {
+            return Err(io::Error::other("it is neither a file nor a folder"));
+        }
         append(&mut tar, &real, Path::new(name))?;
         return tar.into_inner();
     }
@@ -88,6 +94,13 @@ fn append(tar: &mut tar::Builder<Vec<u8>>, path: &Path, name: &Path) -> io::Resu
     }
     // Sockets and the like have no content to bring along.
     if facts.is_file() {
+        let packed = u64::try_from(tar.get_ref().len()).unwrap_or(u64::MAX);
+        if packed.saturating_add(facts.len()) > MOST_BYTES {
+            return Err(io::Error::other(format!(
+                "there are more than {} MiB; leave files out by .gitignore or .dstackignore",
+                MOST_BYTES >> 20
+            )));
+        }
         tar.append_data(&mut header, name, File::open(path)?)
     } else {
         Ok(())
@@ -144,5 +157,21 @@ mod tests {
         fs::write(home.path().join("a.txt"), "hi").unwrap();
         assert_eq!(names(&pack(&home.path().join("a.txt")).unwrap()), ["a.txt"]);
         assert!(pack(&home.path().join("b.txt")).is_err());
+    }
+
+    #[test]
+    fn devices_and_mountains_of_bytes_are_refused() {
+        let error = pack(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.contains("neither a file nor a folder"), "{error}");
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("data")).unwrap();
+        // Sparse: it takes no room, and none of it is read.
+        let file = File::create(home.path().join("data/huge")).unwrap();
+        file.set_len(MOST_BYTES + 1).unwrap();
+        let error = pack(&home.path().join("data")).unwrap_err().to_string();
+        assert!(
+            error.contains("512 MiB") && error.contains(".gitignore"),
+            "{error}"
+        );
     }
 }
