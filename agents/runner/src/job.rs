@@ -154,6 +154,9 @@ fn set_up(runner: &Runner, job: &SubmitRequest, resolved: &Resolved) -> Result<P
         let what = format!("the working dir {}", working_dir.display());
         failed(reason::EXECUTOR_ERROR, &what, &e)
     })?;
+    if paths.own_work.as_ref() == Some(working_dir) {
+        files::give(working_dir, account);
+    }
     let hostfile = paths.hostfile();
     let places = Places {
         repo_dir: &repo_dir,
@@ -242,7 +245,11 @@ fn set_up_files(runner: &Runner, job: &SubmitRequest, resolved: &Resolved) -> io
     } = resolved;
     for archive in &job.job_spec.file_archives {
         let target = expand(&archive.path, working_dir, &account.home).map_err(io::Error::other)?;
-        archives::unpack_at(&runner.archive_path(&archive.id), &target, account)
+        let paths = &runner.setting.paths;
+        let is_mounted = is_workflow_mounted(paths.own_work.as_deref());
+        paths
+            .check_replaceable(&target, is_mounted)
+            .and_then(|()| archives::unpack_at(&runner.archive_path(&archive.id), &target, account))
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", archive.path)))?;
     }
     files::remove(&runner.setting.paths.archives())

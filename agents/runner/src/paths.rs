@@ -1,5 +1,6 @@
 //! Where the runner keeps its files: at fixed places of a container, or below a task's directory.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use dstack_agent_protocol::process_runtime::{DSTACK_DIR, HOME_DIR, TMP_DIR, WORK_DIR};
@@ -57,6 +58,31 @@ impl Paths {
         }
     }
 
+    /// Without a container, refuses to replace what is on the machine already: it is somebody's, and may even be the
+    /// very folder that was uploaded. What lies below the task's own directories may be replaced.
+    pub(crate) fn check_replaceable(&self, target: &Path, is_mounted: bool) -> io::Result<()> {
+        let Some(work) = &self.own_work else {
+            return Ok(());
+        };
+        if target.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        // The last part itself may be a link, which would be replaced and not followed.
+        let real = target.parent().unwrap_or(target).canonicalize()?;
+        let own = self.own_home.iter().chain([work, &self.temp]);
+        let is_own = own
+            .filter_map(|dir| dir.canonicalize().ok())
+            .any(|dir| real.starts_with(dir));
+        if is_own || (is_mounted && real.starts_with(WORKFLOW)) {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "it is on the machine already, and a run without a container must not replace it; \
+             choose another place by `local path:path in the working directory`",
+        ))
+    }
+
     pub(crate) fn default_repo_dir() -> &'static str {
         WORKFLOW
     }
@@ -103,5 +129,29 @@ mod tests {
             container.place("/workflow".into(), false),
             Path::new("/workflow")
         );
+    }
+
+    #[test]
+    fn without_a_container_nothing_of_the_machine_is_replaced() {
+        let machine = tempfile::tempdir().unwrap();
+        let task = machine.path().join("task");
+        let mine = machine.path().join("project");
+        for dir in [&mine, &task.join("work"), &task.join("home")] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        std::fs::write(task.join("task.json"), "").unwrap();
+        std::fs::write(task.join("work/a"), "").unwrap();
+        let paths = Paths::in_task(&task);
+        let may = |target: PathBuf| paths.check_replaceable(&target, false).is_ok();
+        assert!(may(task.join("work/a")));
+        assert!(may(task.join("work/new")));
+        assert!(may(task.join("home/.netrc")));
+        assert!(may(machine.path().join("new/dir")));
+        assert!(!may(mine.clone()));
+        assert!(!may(task.join("work/../../project")));
+        assert!(!may(task.join("task.json")));
+        assert!(!may(task.join("work")));
+        let container = Paths::in_container(Path::new("/tmp/runner"));
+        container.check_replaceable(&mine, false).unwrap();
     }
 }
