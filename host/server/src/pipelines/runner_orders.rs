@@ -94,7 +94,7 @@ fn fill(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, Imposs
     let names = Namespaces::leaving(&["groups", "dstack"]).with("secrets", secrets);
     interpolate_all(text, &names).map_err(|error| match error {
         BadReference::Unknown(name) => {
-            format!("{name} does not exist; set it with `dstack secret set`")
+            format!("{name} does not exist in the project")
         }
         other => other.to_string(),
     })
