@@ -351,6 +351,16 @@ fn terminating(view: &View) -> Changes {
     for job in view.jobs.iter().filter(|job| !job.status.is_finished()) {
         all_finished = false;
         if job.status == JobStatus::Terminating {
+            // Its user lost patience: the grace time that the stop gave is over.
+            if reason == RunTerminationReason::AbortedByUser
+                && job.termination_reason == Some(Reason::TerminatedByUser)
+            {
+                changes.guards.push(Guard::JobIs(job.id, vec![job.status]));
+                let patch = changes.job(job);
+                patch.termination_reason = Some(Some(Reason::AbortedByUser));
+                patch.stop = Some(Stop::Hard);
+                changes.hint(Pipeline::JobsTerminating, job.id);
+            }
             continue;
         }
         changes.guards.push(Guard::JobIs(job.id, vec![job.status]));

@@ -1,6 +1,7 @@
 use dstack_api::jobs::{JobStatus, JobTerminationReason as Reason};
 use dstack_api::runs::{RunStatus, RunTerminationReason};
 use dstack_engine::job_running::{self, Plan};
+use dstack_engine::model::Stop;
 use serde_json::json;
 
 use crate::support::{Bed, at, offer};
@@ -164,6 +165,28 @@ fn a_later_stop_replaces_the_reason() {
         bed.world.request(changes, at(1)).unwrap();
         assert_eq!(status(&bed), (RunStatus::Terminating, Some(reason)));
     }
+}
+
+#[test]
+fn an_abort_after_a_stop_ends_the_grace_time() {
+    let mut bed = Bed::new(json!({}), json!({}));
+    let id = bed.job(0);
+    let mut job = bed.world.job(id).unwrap().clone();
+    job.status = JobStatus::Running;
+    bed.world.put_job(job);
+    let ask = |bed: &mut Bed, abort, second| {
+        let run = bed.world.run(bed.run).unwrap();
+        let changes = dstack_engine::runs::stop(run, abort, run.user_id).unwrap();
+        bed.world.request(changes, at(second)).unwrap();
+        bed.step_run(at(second));
+        let job = bed.world.job(id).unwrap();
+        (job.status, job.termination_reason, job.stop)
+    };
+    let stopped = ask(&mut bed, false, 1);
+    let (status, reason) = (JobStatus::Terminating, Reason::TerminatedByUser);
+    assert_eq!(stopped, (status, Some(reason), Stop::Requested));
+    let aborted = ask(&mut bed, true, 2);
+    assert_eq!(aborted, (status, Some(Reason::AbortedByUser), Stop::Hard));
 }
 
 #[test]
