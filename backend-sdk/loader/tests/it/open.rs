@@ -100,7 +100,8 @@ fn events_reach_the_host_with_call_level_and_fields() {
     let backend = plugin.open_backend(br#"{"mode":"log"}"#).unwrap();
     backend.call(6, 21, b"{}").unwrap();
     let lines = LINES.lock().unwrap();
-    let wanted = r#"21 2 dstack_backend_misbehaving::backend a line from the backend {"answer":42}"#;
+    let wanted =
+        r#"21 2 dstack_backend_misbehaving::backend a line from the backend {"answer":42}"#;
     assert!(lines.iter().any(|line| line == wanted), "{lines:?}");
 }
 
