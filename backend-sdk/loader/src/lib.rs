@@ -4,8 +4,7 @@
 //! loads foreign code, and it knows no policy: who may load what, from where, and how long a call may take is decided above.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let services: dstack_backend_abi::HostServices = todo!();
+//! # fn example(services: dstack_backend_abi::HostServices) -> Result<(), Box<dyn std::error::Error>> {
 //! let inspected = dstack_backend_loader::inspect("/opt/backends/libacme.so".as_ref())?; // nothing of the file runs
 //! println!("{} {}", inspected.manifest.name, inspected.sha256);
 //! let plugin = inspected.open(services)?;                                               // constructors run, `init` is called
