@@ -64,22 +64,22 @@ mod tests {
     #[test]
     fn paths_are_expanded_and_cleaned() {
         let at = |path| {
-            expand(path, Path::new("/work"), Path::new("/home/app"))
+            expand(path, Path::new("/job"), Path::new("/home/app"))
                 .map(|p| p.display().to_string())
         };
         for (path, want) in [
             ("/a/../b//c/.", "/b/c"),
-            ("rel/x", "/work/rel/x"),
-            ("./rel", "/work/rel"),
+            ("rel/x", "/job/rel/x"),
+            ("./rel", "/job/rel"),
             ("../up", "/up"),
             ("../../../up", "/up"),
-            ("", "/work"),
-            (".", "/work"),
+            ("", "/job"),
+            (".", "/job"),
             ("~", "/home/app"),
             ("~/", "/home/app"),
             ("~/.config/x", "/home/app/.config/x"),
             ("~/../x", "/home/x"),
-            ("a~b", "/work/a~b"),
+            ("a~b", "/job/a~b"),
         ] {
             assert_eq!(at(path).as_deref(), Ok(want), "{path}");
         }

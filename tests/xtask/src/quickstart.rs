@@ -52,6 +52,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
 
     let home = fresh_home()?;
+    if args.docker {
+        only_docker(&home)?;
+    }
     let started = Instant::now();
     let mut server = Server::start(&built, &home)?;
     println!(
@@ -98,6 +101,15 @@ fn fresh_home() -> Result<PathBuf> {
     }
     fs::create_dir_all(&home)?;
     Ok(std::path::absolute(home)?)
+}
+
+/// Without this the backend runs a task as a process where its image cannot be had.
+fn only_docker(home: &Path) -> Result<()> {
+    let folder = home.join(".dstack/server");
+    fs::create_dir_all(&folder)?;
+    let config = "projects:\n- name: main\n  backends:\n  - type: local\n    runtime: docker\n";
+    fs::write(folder.join("config.yml"), config)?;
+    Ok(())
 }
 
 fn first_job(built: &Built, home: &Path, args: &Args, started: Instant) -> Result<()> {
