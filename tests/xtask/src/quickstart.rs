@@ -77,6 +77,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             eprintln!("{line}");
         }
     }
+    if done.is_err() {
+        // The machine of a task that failed is idle now, and would live on without its server.
+        let mut delete = dstack(&built, &home);
+        drop(
+            delete
+                .args(["fleet", "delete", "hello-fleet", "-y"])
+                .output(),
+        );
+    }
     server.stop()?;
     done?;
     fs::remove_dir_all(&home).with_context(|| format!("cannot remove {}", home.display()))?;
