@@ -64,8 +64,7 @@ mod tests {
     #[test]
     fn paths_are_expanded_and_cleaned() {
         let at = |path| {
-            expand(path, Path::new("/job"), Path::new("/home/app"))
-                .map(|p| p.display().to_string())
+            expand(path, Path::new("/job"), Path::new("/home/app")).map(|p| p.display().to_string())
         };
         for (path, want) in [
             ("/a/../b//c/.", "/b/c"),
