@@ -108,11 +108,38 @@ impl Host {
         service: u32,
         request: &[u8],
     ) -> Result<Vec<u8>, BackendError> {
+        if let Some(answer) = self.at_once(plugin, service, request) {
+            return answer;
+        }
+        self.runtime
+            .block_on(self.answer_waiting(plugin, call_id, service, request))
+    }
+
+    /// The answer of a service that waits for nothing and needs no call.
+    fn at_once(
+        &self,
+        plugin: &str,
+        service: u32,
+        request: &[u8],
+    ) -> Option<Result<Vec<u8>, BackendError>> {
         match service {
-            wire::DESCRIBE => return json(&self.describe(plugin)),
-            wire::NOW => return json(&now()),
-            wire::RANDOM => return random(request),
-            _ => {}
+            wire::DESCRIBE => Some(json(&self.describe(plugin))),
+            wire::NOW => Some(json(&now())),
+            wire::RANDOM => Some(random(request)),
+            _ => None,
+        }
+    }
+
+    /// Answers one request of a plugin, wherever it runs: as a task, or on the plugin's own thread.
+    pub(crate) async fn answer_waiting(
+        &self,
+        plugin: &str,
+        call_id: u64,
+        service: u32,
+        request: &[u8],
+    ) -> Result<Vec<u8>, BackendError> {
+        if let Some(answer) = self.at_once(plugin, service, request) {
+            return answer;
         }
         // The rest may wait, and only a call has a deadline.
         let call = self.calls.find(call_id, plugin).ok_or_else(|| {
@@ -132,17 +159,13 @@ impl Host {
         }
         if service == wire::LEDGER {
             // Not raced with the cancel: what a cancelled call leaves behind must still be written down.
-            return self
-                .runtime
-                .block_on(self.external(plugin, service, request));
+            return self.external(plugin, service, request).await;
         }
-        self.runtime.block_on(async {
-            tokio::select! {
-                biased;
-                () = call.cancel.cancelled() => Err(BackendError::new(ErrorKind::Cancelled, "the call was told to end")),
-                answer = self.waiting(plugin, &call, service, request) => answer,
-            }
-        })
+        tokio::select! {
+            biased;
+            () = call.cancel.cancelled() => Err(BackendError::new(ErrorKind::Cancelled, "the call was told to end")),
+            answer = self.waiting(plugin, &call, service, request) => answer,
+        }
     }
 
     async fn waiting(
