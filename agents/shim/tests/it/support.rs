@@ -16,6 +16,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Shim {
     pub(crate) home: TempDir,
     pub(crate) runtime: &'static str,
+    program: PathBuf,
     runner: PathBuf,
     /// Further flags.
     pub(crate) flags: Vec<String>,
@@ -39,6 +40,7 @@ impl Shim {
         Self {
             home,
             runtime,
+            program: env!("CARGO_BIN_EXE_dstack-shim").into(),
             runner: runner.to_owned(),
             flags: Vec::new(),
             user: None,
@@ -47,10 +49,14 @@ impl Shim {
         }
     }
 
-    /// Runs as another user than root, who owns the home.
+    /// Runs as another user than root, who owns the home. The program is copied there: only root may enter the
+    /// build's folder on some machines.
     pub(crate) fn start_as(user: u32, runner: &Path) -> Self {
         let mut shim = Self::new("process", runner);
+        let program = shim.home.path().join("dstack-shim");
+        std::fs::copy(&shim.program, &program).unwrap();
         std::os::unix::fs::chown(shim.home.path(), Some(user), Some(user)).unwrap();
+        shim.program = program;
         shim.user = Some(user);
         shim.launch();
         shim
@@ -58,7 +64,7 @@ impl Shim {
 
     /// Starts the program and waits until it answers.
     pub(crate) fn launch(&mut self) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dstack-shim"));
+        let mut command = Command::new(&self.program);
         if let Some(user) = self.user {
             command.uid(user).gid(user).current_dir("/");
         }
