@@ -14,6 +14,14 @@ const MAP: &[(&str, &[&str])] = &[
         "dstack-backend-loader",
         &["dstack-backend-abi", "dstack-backend-types"],
     ),
+    (
+        "dstack-backend-conformance",
+        &[
+            "dstack-backend-loader",
+            "dstack-backend-abi",
+            "dstack-backend-types",
+        ],
+    ),
     ("dstack-agent-protocol", &[]),
     ("dstack-agent-kit", &["dstack-agent-protocol"]),
     (
@@ -63,6 +71,7 @@ const MAP: &[(&str, &[&str])] = &[
         &[
             "dstack-api",
             "dstack-backend-types",
+            "dstack-backend-conformance",
             "dstack-agent-protocol",
         ],
     ),
@@ -114,7 +123,10 @@ pub(super) fn findings(metadata: &Metadata) -> Vec<String> {
                 continue;
             }
             if dependency.kind == DependencyKind::Development
-                && (to == "dstack-test-support" || to == "dstack-backend-sdk")
+                && matches!(
+                    to,
+                    "dstack-test-support" | "dstack-backend-sdk" | "dstack-backend-conformance"
+                )
             {
                 continue;
             }
