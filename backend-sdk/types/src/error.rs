@@ -41,6 +41,8 @@ pub enum ErrorKind {
     PlacementGroupInUse,
     /// This instance type cannot be placed.
     PlacementGroupNotSupported,
+    /// The host has no catalog of the provider: it has no offers until somebody adds one.
+    NoCatalog,
     /// Anything else, and every word a newer plugin may bring.
     #[serde(other)]
     Internal,
@@ -85,6 +87,7 @@ impl ErrorKind {
             Self::SkipOffer => "skip_offer",
             Self::PlacementGroupInUse => "placement_group_in_use",
             Self::PlacementGroupNotSupported => "placement_group_not_supported",
+            Self::NoCatalog => "no_catalog",
             Self::Internal => "internal",
         }
     }

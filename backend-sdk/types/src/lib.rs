@@ -12,8 +12,10 @@
     )
 )]
 
+pub mod agents;
 pub mod backend_type;
 pub mod capability;
+pub mod catalog;
 pub mod error;
 pub mod gateways;
 pub mod gpus;
@@ -33,7 +35,9 @@ pub mod secret;
 pub mod services;
 pub mod volumes;
 
+pub use agents::AgentUrls;
 pub use backend_type::{BackendKind, BackendType};
+pub use catalog::CatalogItem;
 pub use error::{BackendError, ErrorKind};
 pub use gateways::{GatewayComputeConfiguration, GatewayLoadBalancerData, GatewayProvisioningData};
 pub use instances::{

@@ -4,14 +4,28 @@
 //! with the length of the JSON head, the head, and the raw bytes ([`frame`], [`unframe`]). Numbers are for ever; a service
 //! that a host does not have answers `unsupported`.
 
+mod catalog;
+mod environment;
+mod http;
+mod ledger;
+mod ssh;
+
+pub use catalog::{CatalogQuery, CatalogReply};
+pub use environment::{EnvironmentReply, EnvironmentRequest};
+pub use http::{HttpChunk, HttpReply, HttpRequest, HttpStreamOp, HttpWritten};
+pub use ledger::{LedgerRequest, SideResource};
+pub use ssh::{SshHop, SshReply, SshRequest};
+
+use crate::agents::AgentUrls;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Which services this host has: answers [`Described`].
 pub const DESCRIBE: u32 = 0;
-/// HTTP requests, made by the host: head [`HttpRequest`] and body in, head [`HttpReply`] and body out.
+/// HTTP requests, made by the host: head [`HttpRequest`] and body in, head [`HttpReply`] and body out. For bodies that come or go
+/// in chunks, head [`HttpStreamOp`] and maybe bytes in.
 pub const HTTP: u32 = 1;
-/// Queries of the offer catalog.
+/// Queries of the offer catalog: [`CatalogQuery`] in, [`CatalogReply`] out.
 pub const CATALOG: u32 = 2;
 /// Reads the backend's cache: [`CacheGet`] in, head [`CacheAnswer`] and value out.
 pub const CACHE_GET: u32 = 3;
@@ -27,12 +41,14 @@ pub const SLEEP: u32 = 7;
 pub const EMIT: u32 = 8;
 /// Whether the call should end: answers [`Cancelled`].
 pub const CANCELLED: u32 = 9;
-/// Declares side resources before they are made.
+/// Declares side resources before they are made: [`LedgerRequest`] in, `null` out. Answers a cancelled call too.
 pub const LEDGER: u32 = 10;
-/// Commands on another machine over SSH.
+/// Commands on another machine over SSH: head [`SshRequest`] and standard input in, head [`SshReply`] and output out.
 pub const SSH: u32 = 11;
 /// This very machine, for the `local` backend only: [`MachineRequest`] in; what comes out depends on the operation.
 pub const MACHINE: u32 = 12;
+/// Variables of the server's environment that the plugin's manifest names: [`EnvironmentRequest`] in, [`EnvironmentReply`] out.
+pub const ENVIRONMENT: u32 = 13;
 
 /// What the host says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,42 +59,10 @@ pub struct Described {
     pub log_level: u32,
     /// Service number, as a string, to its version. A number that is absent is not answered.
     pub services: BTreeMap<String, u32>,
-}
-
-/// The head of a request to [`HTTP`]. The body follows it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HttpRequest {
-    /// `GET`, `POST` and so on.
-    pub method: String,
-    /// Absolute URL.
-    pub url: String,
-    /// In order; a name may stand more than once.
-    pub headers: Vec<(String, String)>,
-    /// For the whole request; `None` leaves it to the call's deadline.
-    pub timeout_ms: Option<u64>,
-    /// How many redirects are followed; `0` none.
-    pub redirects: u32,
-    /// Whether the host may send it again after a connection was lost.
-    pub is_idempotent: bool,
-    /// PEM of the only certificate authorities to trust.
-    pub ca_pem: Option<String>,
-    /// PEM of the client's certificate and key.
-    pub client_pem: Option<String>,
-    /// Connect to this Unix socket; the URL then only names host and path.
-    pub unix_socket: Option<String>,
-    /// Speak HTTP/2 from the start.
-    pub http2: bool,
-}
-
-/// The head of a reply of [`HTTP`]. The body follows it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HttpReply {
-    /// The HTTP status.
-    pub status: u16,
-    /// In order; names in lower case.
-    pub headers: Vec<(String, String)>,
+    /// Where machines download the agents from. `None`: nowhere that a machine could reach; then the host brings them over SSH
+    /// once the machine is up, and a boot script leaves them out.
+    #[serde(default)]
+    pub agents: Option<AgentUrls>,
 }
 
 /// Asks for a cached value.

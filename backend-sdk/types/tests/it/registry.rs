@@ -41,6 +41,7 @@ fn error_kinds_are_read_with_an_unknown_one_as_internal() {
         ErrorKind::NotYetTerminated,
         ErrorKind::PlacementGroupInUse,
         ErrorKind::SkipOffer,
+        ErrorKind::NoCatalog,
     ] {
         assert_eq!(json!(kind), json!(kind.as_str()));
     }
