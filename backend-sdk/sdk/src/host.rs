@@ -1,14 +1,17 @@
 //! The host's services, from the author's side.
 //!
 //! Everything a backend does to the outside goes through these, so that a deadline or a shutdown ends it: from then on the
-//! services that wait ([`sleep`], [`emit`], [`cache`], [`http`]) answer an error of kind `cancelled`; pass it on with `?`.
+//! services that wait ([`sleep`], [`emit`], [`cache`], [`http`], [`ssh`]) answer an error of kind `cancelled`; pass it on with `?`.
 //! Outside of a host (an author's unit test) they answer `unsupported`, [`now`] is the system's clock and [`cache`] always
 //! computes.
 
 pub mod cache;
+pub mod catalog;
 pub mod http;
+pub mod ledger;
 pub(crate) mod log;
 pub mod machine;
+pub mod ssh;
 
 use crate::call::Call;
 use dstack_backend_abi::{HostServices, RResult, RSlice, RVec};
@@ -73,6 +76,15 @@ pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BackendE
 /// `unsupported` outside of a host.
 pub fn describe() -> Result<wire::Described, BackendError> {
     ask(wire::DESCRIBE, &())
+}
+
+/// Where machines download the agents from; `None` if there is no such place: the host then brings them over SSH, and the boot
+/// script leaves them out.
+///
+/// # Errors
+/// `unsupported` outside of a host.
+pub fn agent_urls() -> Result<Option<dstack_backend_types::AgentUrls>, BackendError> {
+    Ok(describe()?.agents)
 }
 
 /// The host's clock. Tests and the replay of recordings set it.

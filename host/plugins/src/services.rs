@@ -85,6 +85,11 @@ impl Host {
         }
     }
 
+    /// The host's own version.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
     /// A number in 0..1 for spreading moments in time.
     #[allow(
         clippy::unused_self,
@@ -248,6 +253,7 @@ impl Host {
             host_version: self.version.clone(),
             log_level: border::log_level(),
             services: own.chain(external).collect(),
+            agents: None,
         }
     }
 }

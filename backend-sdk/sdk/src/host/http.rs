@@ -1,7 +1,6 @@
 //! HTTP, made by the host: one pool of connections, one policy for proxies and certificates, one place that records.
 //!
-//! A host without this service answers every request with `unsupported`, as version 0.1 of ours does;
-//! [`describe`](super::describe) tells which services there are.
+//! Bodies too large for one message go and come in chunks: [`Request::send_streamed`], [`Request::open_body`].
 //!
 //! ```no_run
 //! # fn f() -> Result<(), dstack_backend_sdk::BackendError> {
@@ -15,6 +14,10 @@
 //!     .json()?;
 //! # drop(servers); Ok(()) }
 //! ```
+
+mod stream;
+
+pub use stream::{BodyWriter, ReplyReader};
 
 use super::{request, to_json};
 use dstack_backend_types::{BackendError, ErrorKind, services as wire};
@@ -123,22 +126,59 @@ impl Request {
         self
     }
 
+    /// Adds a header behind the body, which then goes in chunks.
+    pub fn trailer(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.head.trailers.push((name.to_owned(), value.into()));
+        self
+    }
+    /// A longer reply is an error; 16 MiB unless said, 64 MiB at most.
+    pub fn max_reply_bytes(mut self, limit: u64) -> Self {
+        self.head.max_reply_bytes = Some(limit);
+        self
+    }
+
     /// Sends it and waits for the whole reply, whatever its status.
     ///
     /// # Errors
     /// `transport` if there is no reply, `timeout`, `cancelled`; `unsupported` if the host has no HTTP.
     pub fn send(self) -> Result<Response, BackendError> {
-        let message = wire::frame(&self.head, &self.body?)
-            .map_err(|e| BackendError::internal(e.to_string()))?;
-        let reply = request(wire::HTTP, &message)?;
-        let (head, body): (wire::HttpReply, _) = wire::unframe(reply.as_slice()).map_err(|e| {
-            BackendError::internal(format!("the host's answer is not understood: {e}"))
-        })?;
-        Ok(Response {
-            head,
-            body: body.to_vec(),
-        })
+        exchange(&self.head, &self.body?)
     }
+
+    /// Sends it and waits for the head of the reply; the body is read piece by piece.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_streamed(mut self) -> Result<ReplyReader, BackendError> {
+        self.head.is_reply_streamed = true;
+        exchange(&self.head, &self.body?).map(ReplyReader::new)
+    }
+
+    /// Sends the head; the body, of any size, is written piece by piece. Nothing is sent twice and no redirect followed.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn open_body(mut self) -> Result<BodyWriter, BackendError> {
+        self.head.is_body_streamed = true;
+        exchange(&self.head, &[]).map(|opened| BodyWriter::new(&opened))
+    }
+}
+
+/// One message to the host, with a reply as its answer.
+fn exchange<T: Serialize>(head: &T, body: &[u8]) -> Result<Response, BackendError> {
+    let (head, body) = message(head, body)?;
+    Ok(Response { head, body })
+}
+
+fn message<T: Serialize, A: DeserializeOwned>(
+    head: &T,
+    body: &[u8],
+) -> Result<(A, Vec<u8>), BackendError> {
+    let message = wire::frame(head, body).map_err(|e| BackendError::internal(e.to_string()))?;
+    let reply = request(wire::HTTP, &message)?;
+    let (head, body) = wire::unframe(reply.as_slice())
+        .map_err(|e| BackendError::internal(format!("the host's answer is not understood: {e}")))?;
+    Ok((head, body.to_vec()))
 }
 
 /// A reply, of any status.
@@ -170,6 +210,14 @@ impl Response {
         headers
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.as_str())
+    }
+    /// All headers, in order; names in lower case.
+    pub fn headers(&self) -> &[(String, String)] {
+        &self.head.headers
+    }
+    /// What came behind the body. Of a reply that is read piece by piece see [`ReplyReader::trailers`].
+    pub fn trailers(&self) -> &[(String, String)] {
+        &self.head.trailers
     }
     /// The body.
     pub fn body(&self) -> &[u8] {
@@ -227,6 +275,7 @@ mod tests {
         let head = HttpReply {
             status,
             headers: vec![("retry-after".to_owned(), "3".to_owned())],
+            ..HttpReply::default()
         };
         Response {
             head,
