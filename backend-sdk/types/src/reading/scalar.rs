@@ -123,7 +123,7 @@ impl FromValue for BackendType {
             Some(Err(bad)) => return Err(cx.fail(bad.to_string())),
             None => return Err(cx.fail(format!("expected a backend, got {}", describe(value)))),
         };
-        if name.facts().is_none() {
+        if name.facts().is_none() && cx.takes_warnings() {
             let known = KNOWN_BACKENDS.iter().map(|facts| facts.name);
             let hint = nearest_key(name.as_str(), known)
                 .map(|near| format!("; did you mean `{near}`?"))
@@ -245,15 +245,18 @@ impl Reader {
 #[macro_export]
 macro_rules! words {
     ($(#[$meta:meta])* $vis:vis enum $name:ident {
-        $($(#[$variant_meta:meta])* $variant:ident = $word:literal),+ $(,)?
+        $($(#[doc = $doc:literal])* $variant:ident = $word:literal),+ $(,)?
     }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        $vis enum $name { $($(#[$variant_meta])* $variant),+ }
+        $vis enum $name { $($(#[doc = $doc])* $variant),+ }
 
         impl $name {
             /// Every value, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// What each value means, in the same order; for schemas.
+            pub const DOCS: &'static [&'static str] = &[$(concat!($($doc),*)),+];
 
             /// The word on the wire.
             pub const fn as_str(self) -> &'static str {
