@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`ShimSetup::user_data`] | machines with cloud-init |
 //! | [`ShimSetup::commands`] | machines that are set up over SSH |
-//! | [`container_commands`] | containers: the runner becomes the entry point |
+//! | [`ContainerSetup`] | containers: the runner becomes the entry point |
 //! | [`gateway_user_data`] | gateway machines |
 //!
 //! Where the agents come from is an input ([`AgentUrls`]): the host decides it. A document starts with the line
@@ -19,7 +19,7 @@ mod tests;
 use serde_json::{Value, json};
 
 pub use agents::{AgentUrls, REFERENCE_AGENT_URLS};
-pub use container::{container_commands, quote};
+pub use container::{ContainerSetup, container_agent_urls, container_commands, quote};
 pub use shim::{DEFAULT_FIREWALL_SUBNETS, ShimSetup};
 
 /// Port of the shim's API.

@@ -10,6 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::rest::without_values;
+
 /// JSON schema of a configuration type.
 pub fn schema<C: JsonSchema>() -> Value {
     schemars::schema_for!(C).to_value()
@@ -77,15 +79,6 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
             }
         }
     }
-}
-
-/// serde quotes the offending text, which may be a credential, e.g. `invalid type: string "key", expected u16`.
-fn without_values(message: &str) -> String {
-    let mut clean = String::with_capacity(message.len());
-    for (i, part) in message.split('"').enumerate() {
-        clean.push_str(if i % 2 == 0 { part } else { "…" });
-    }
-    clean
 }
 
 /// The schema with its marks.

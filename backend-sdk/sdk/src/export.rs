@@ -44,6 +44,7 @@ pub use dstack_backend_abi::export_module;
 ///     capabilities: [CreateInstance],                // traits that it implements; `compute`, `configurator` are implied
 ///     flags: ["privileged", "instance_volumes"],     // what needs no trait
 ///     provisioning_timeout_s: 1200,                  // optional: how long its machines take, if not 600 s
+///     environment: ["ACME_API_KEY"],                 // optional: variables that `credentials::find` may ask for
 /// }
 /// # fn main() {}
 /// ```
@@ -55,7 +56,8 @@ macro_rules! export_backend {
     (
         name: $name:literal, backend: $backend:ty, configurator: $configurator:ty,
         capabilities: [$($capability:ident),* $(,)?], flags: [$($flag:literal),* $(,)?]
-        $(, provisioning_timeout_s: $timeout:literal)? $(,)?
+        $(, provisioning_timeout_s: $timeout:literal)?
+        $(, environment: [$($variable:literal),* $(,)?])? $(,)?
     ) => {
         #[cfg(not(panic = "unwind"))]
         compile_error!("a backend must be built with panic = \"unwind\": otherwise a panic ends the host");
@@ -67,6 +69,7 @@ macro_rules! export_backend {
                 version: env!("CARGO_PKG_VERSION"),
                 words: WORDS,
                 provisioning_timeout_s: 0 $(+ $timeout)?,
+                environment: &[$($($variable),*)?],
             };
             const LENGTH: usize = $crate::export::manifest::length(&PARTS);
             #[used]

@@ -2,8 +2,8 @@
 //!
 //! Everything a backend does to the outside goes through these, so that a deadline or a shutdown ends it: from then on the
 //! services that wait ([`sleep`], [`emit`], [`cache`], [`http`], [`ssh`]) answer an error of kind `cancelled`; pass it on with `?`.
-//! Outside of a host (an author's unit test) they answer `unsupported`, [`now`] is the system's clock and [`cache`] always
-//! computes.
+//! Outside of a host they answer `unsupported`, [`now`] is the system's clock and [`cache`] always computes; unit tests have a
+//! host of their own in [`testing`](crate::testing).
 
 pub mod cache;
 pub mod catalog;
@@ -15,10 +15,11 @@ pub mod ssh;
 
 use crate::call::Call;
 use dstack_backend_abi::{HostServices, RResult, RSlice, RVec};
-use dstack_backend_types::{BackendError, services as wire};
+use dstack_backend_types::{BackendError, Secret, services as wire};
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
+    collections::BTreeMap,
     sync::OnceLock,
     time::{Duration, SystemTime},
 };
@@ -41,9 +42,16 @@ pub(crate) fn services() -> Option<&'static HostServices> {
 /// # Errors
 /// `unsupported` if the host has no such service, `cancelled` if the call was told to end, else the service's own.
 pub fn request(service: u32, request: &[u8]) -> Result<RVec<u8>, BackendError> {
-    let host = HOST
-        .get()
-        .ok_or_else(|| BackendError::unsupported("no host: this is not a loaded backend"))?;
+    let Some(host) = HOST.get() else {
+        // Nobody has loaded this: an author's test, maybe with a host of its own.
+        return crate::testing::answer(service, request)
+            .unwrap_or_else(|| {
+                Err(BackendError::unsupported(
+                    "no host: this is not a loaded backend",
+                ))
+            })
+            .map(RVec::from);
+    };
     let call = Call::current().id();
     match (host.request)(host.context, call, service, RSlice::from_slice(request)) {
         RResult::ROk(reply) => Ok(reply),
@@ -85,6 +93,20 @@ pub fn describe() -> Result<wire::Described, BackendError> {
 /// `unsupported` outside of a host.
 pub fn agent_urls() -> Result<Option<dstack_backend_types::AgentUrls>, BackendError> {
     Ok(describe()?.agents)
+}
+
+/// Variables of the server's environment, those of them that are set. Only such as stand under `environment` in
+/// `export_backend!` are handed over, and none if the administrator has forbidden it.
+///
+/// Mostly through [`credentials::find`](crate::credentials::find).
+///
+/// # Errors
+/// `auth` if it is forbidden, or for a variable that the manifest does not name; `unsupported` outside of a host.
+pub fn environment(names: &[&str]) -> Result<BTreeMap<String, Secret<String>>, BackendError> {
+    let query = wire::EnvironmentRequest {
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    ask::<_, wire::EnvironmentReply>(wire::ENVIRONMENT, &query).map(|reply| reply.values)
 }
 
 /// The host's clock. Tests and the replay of recordings set it.

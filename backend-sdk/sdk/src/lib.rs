@@ -17,11 +17,14 @@ pub mod boot;
 mod call;
 pub mod capabilities;
 pub mod config;
+pub mod credentials;
 pub mod export;
 pub mod host;
 pub mod names;
 pub mod offers;
+pub mod rest;
 pub mod tags;
+pub mod testing;
 #[cfg(test)]
 mod vectors;
 

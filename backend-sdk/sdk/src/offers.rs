@@ -6,8 +6,28 @@
 //! | [`FilteredOffersCache`] | depends on the requirements |
 //!
 //! Both keep an answer for 180 seconds and never ask twice at once for the same: a second caller waits for the first.
+//!
+//! Where the rows come from is a [`Provider`]: [`Csv`] (a file in the backend), [`HostCatalog`] (the catalog that the server
+//! keeps up to date), or a function that asks the cloud. [`from_items`] makes offers of them.
+//!
+//! ```
+//! use dstack_backend_sdk::offers::{self, AllOffers, Csv, FirstOf, HostCatalog, Provider};
+//! use dstack_backend_sdk::types::{BackendType, InstanceOfferWithAvailability, methods::GetOffersRequest};
+//! use dstack_backend_sdk::BackendError;
+//!
+//! const ROWS: Csv = Csv("instance_name,location,price,cpu,memory,gpu_count,spot\nsmall,north,0.05,2,8,0,False\n");
+//! struct Acme { regions: Vec<String> }
+//!
+//! impl AllOffers for Acme {
+//!     fn all_offers(&self, request: &GetOffersRequest) -> Result<Vec<InstanceOfferWithAvailability>, BackendError> {
+//!         let items = FirstOf(HostCatalog::new("acme"), ROWS).items(&request.requirements)?;
+//!         Ok(offers::from_items(&BackendType::new("acme"), items, &self.regions))
+//!     }
+//! }
+//! ```
 
 mod cache;
+mod provider;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +39,7 @@ use dstack_backend_types::resources::{Memory, Range};
 use dstack_backend_types::{BackendError, InstanceOfferWithAvailability, Requirements};
 
 use cache::Cache;
+pub use provider::{Csv, FirstOf, HostCatalog, Provider, defects, from_items};
 
 /// What an offer's disk is.
 #[derive(Debug, Clone, Copy, PartialEq)]

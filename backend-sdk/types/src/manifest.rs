@@ -38,6 +38,9 @@ pub struct Manifest {
     /// Seconds from the request to a usable instance, for offers that do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning_timeout_s: Option<u64>,
+    /// Variables of the server's environment that it may ask for, mostly credentials.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<String>,
     /// JSON schema of the configuration, if it is constant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_schema: Option<Value>,

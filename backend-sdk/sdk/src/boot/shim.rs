@@ -21,8 +21,9 @@ const FIX_NVIDIA_CGROUPS: &str = concat!(
 /// What the shim of a machine is started with. Begin with [`ShimSetup::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShimSetup {
-    /// Where the agents come from.
-    pub urls: AgentUrls,
+    /// Where the agents come from; `None` if the host brings them over SSH, as [`host::agent_urls`](crate::host::agent_urls)
+    /// says it.
+    pub urls: Option<AgentUrls>,
     /// Processor family of the machine.
     pub arch: CpuArchitecture,
     /// Public keys that may log in.
@@ -45,9 +46,13 @@ pub struct ShimSetup {
 
 impl ShimSetup {
     /// The usual set-up.
-    pub fn new(urls: AgentUrls, arch: CpuArchitecture, authorized_keys: Vec<String>) -> Self {
+    pub fn new(
+        urls: impl Into<Option<AgentUrls>>,
+        arch: CpuArchitecture,
+        authorized_keys: Vec<String>,
+    ) -> Self {
         Self {
-            urls,
+            urls: urls.into(),
             arch,
             authorized_keys,
             first: Vec::new(),
@@ -97,7 +102,9 @@ impl ShimSetup {
             ("DSTACK_SHIM_LOG_LEVEL", "5".to_owned()),
             (
                 "DSTACK_RUNNER_DOWNLOAD_URL",
-                self.urls.runner_url(self.arch),
+                self.urls
+                    .as_ref()
+                    .map_or_else(String::new, |urls| urls.runner_url(self.arch)),
             ),
             (
                 "DSTACK_RUNNER_BINARY_PATH",
@@ -107,8 +114,12 @@ impl ShimSetup {
             ("DSTACK_RUNNER_SSH_PORT", RUNNER_SSH_PORT.to_string()),
             ("DSTACK_RUNNER_LOG_LEVEL", "5".to_owned()),
         ];
-        let mut env: Vec<(String, String)> =
-            own.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        // Only the address of a download can be empty.
+        let mut env: Vec<(String, String)> = own
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
         for (name, value) in &self.env {
             match env.iter_mut().find(|(known, _)| known == name) {
                 Some((_, known)) => known.clone_from(value),
@@ -146,7 +157,12 @@ impl ShimSetup {
     }
 
     fn download(&self) -> Vec<String> {
-        let url = self.urls.shim_url(self.arch);
+        let working_dir = format!("sudo mkdir {} -p", self.working_dir());
+        let Some(urls) = &self.urls else {
+            // The loop below finds the shim as soon as the host has brought it.
+            return vec![working_dir];
+        };
+        let url = urls.shim_url(self.arch);
         let shim = format!("{}/dstack-shim", self.bin);
         vec![
             "dlpath=$(sudo mktemp -t dstack-shim.XXXXXXXXXX)".to_owned(),
@@ -157,7 +173,7 @@ impl ShimSetup {
             format!("sudo chmod +x {shim}"),
             // SELinux lets systemd run nothing that came from a temporary folder.
             format!("{{ sudo chcon system_u:object_r:bin_t:s0 {shim} 2>/dev/null || true; }}"),
-            format!("sudo mkdir {} -p", self.working_dir()),
+            working_dir,
         ]
     }
 

@@ -3,9 +3,11 @@ use std::process::Command;
 use serde_json::{Map, Value, json};
 
 use super::{
-    AgentUrls, REFERENCE_AGENT_URLS, ShimSetup, container_commands, gateway_user_data, quote,
+    AgentUrls, ContainerSetup, REFERENCE_AGENT_URLS, ShimSetup, container_agent_urls,
+    container_commands, gateway_user_data, quote,
 };
 use crate::arch::normalize_arch;
+use crate::testing::{Host, Reply};
 use crate::vectors::{contract, rows};
 
 fn urls(version: &str) -> AgentUrls {
@@ -86,6 +88,35 @@ fn flags_reach_the_shim() {
             .unwrap()
             .contains("dstack-shim --privileged --pjrt-device=TPU\n")
     );
+}
+
+#[test]
+fn without_a_place_to_download_from_the_host_brings_the_agents() {
+    let setup = ShimSetup::new(None, normalize_arch(None).unwrap(), Vec::new());
+    let script = setup.commands().join("\n");
+    assert!(
+        !script.contains("curl") && !script.contains("DOWNLOAD_URL"),
+        "{script}"
+    );
+    assert!(script.contains("mkdir /root/.dstack") && script.contains("while true"));
+    let host = Host::new(|_| Reply::cut());
+    host.answer(
+        0,
+        &json!({"host_version": "1", "log_level": 3, "services": {}}),
+    );
+    let error = container_agent_urls().unwrap_err();
+    assert!(error.message.contains("DSTACK_SERVER_URL"), "{error}");
+}
+
+#[test]
+fn a_container_starts_by_two_kilobytes() {
+    let key = format!("ssh-ed25519 {} user@machine", "A".repeat(68));
+    let mut setup =
+        ContainerSetup::new(urls("0.22.5"), normalize_arch(None).unwrap(), vec![key; 3]);
+    setup.bin = "/opt/bin".to_owned();
+    let script = setup.script();
+    assert!(script.len() <= 2048, "{} bytes", script.len());
+    assert!(script.contains("--output /opt/bin/dstack-runner "));
 }
 
 #[test]

@@ -11,6 +11,8 @@ pub struct Parts {
     pub words: &'static [&'static str],
     /// 0 if the usual one applies.
     pub provisioning_timeout_s: u64,
+    /// Variables that it may ask for.
+    pub environment: &'static [&'static str],
 }
 
 const SDK: &str = env!("CARGO_PKG_VERSION");
@@ -41,14 +43,13 @@ const fn write<const N: usize>(parts: &Parts) -> ([u8; N], usize) {
         out,
         "\",\"abi\":{\"major\":1,\"minor\":0},\"encodings\":[\"json\"],\"capabilities\":[",
     );
-    let mut at = 0;
-    while at < parts.words.len() {
-        out = put(out, if at == 0 { "\"" } else { ",\"" });
-        out = put(out, parts.words[at]);
-        out = put(out, "\"");
-        at += 1;
-    }
+    out = put_words(out, parts.words);
     out = put(out, "]");
+    if !parts.environment.is_empty() {
+        out = put(out, ",\"environment\":[");
+        out = put_words(out, parts.environment);
+        out = put(out, "]");
+    }
     if parts.provisioning_timeout_s > 0 {
         out = put(out, ",\"provisioning_timeout_s\":");
         out = put_number(out, parts.provisioning_timeout_s);
@@ -84,6 +85,31 @@ const fn put<const N: usize>(mut out: ([u8; N], usize), text: &str) -> ([u8; N],
     out
 }
 
+/// Words of letters, digits and `_`: nothing of them needs to be escaped.
+const fn put_words<const N: usize>(mut out: ([u8; N], usize), words: &[&str]) -> ([u8; N], usize) {
+    let mut at = 0;
+    while at < words.len() {
+        assert!(is_word(words[at]), "only letters, digits and _");
+        out = put(out, if at == 0 { "\"" } else { ",\"" });
+        out = put(out, words[at]);
+        out = put(out, "\"");
+        at += 1;
+    }
+    out
+}
+
+const fn is_word(word: &str) -> bool {
+    let word = word.as_bytes();
+    let mut at = 0;
+    while at < word.len() {
+        if !word[at].is_ascii_alphanumeric() && word[at] != b'_' {
+            return false;
+        }
+        at += 1;
+    }
+    at > 0
+}
+
 const fn put_number<const N: usize>(mut out: ([u8; N], usize), number: u64) -> ([u8; N], usize) {
     let mut unit = 1;
     while number / unit >= 10 {
@@ -113,6 +139,7 @@ mod tests {
             version: "1.2.3-rc.1+x",
             words: &["volumes", "multinode"],
             provisioning_timeout_s: 1200,
+            environment: &["ACME_KEY", "ACME_ID"],
         };
         const BYTES: [u8; length(&PARTS)] = bytes(&PARTS);
         let manifest: Manifest = serde_json::from_slice(&BYTES).unwrap();
@@ -124,6 +151,7 @@ mod tests {
         assert_eq!((manifest.schema, manifest.abi.major), (1, 1));
         assert!(manifest.has("volumes") && manifest.has("multinode") && manifest.has("compute"));
         assert_eq!(manifest.provisioning_timeout_s, Some(1200));
+        assert_eq!(manifest.environment, ["ACME_KEY", "ACME_ID"]);
     }
 
     #[test]
@@ -133,10 +161,11 @@ mod tests {
             version: "1.0.0",
             words: &[],
             provisioning_timeout_s: 0,
+            environment: &[],
         };
         const BYTES: [u8; length(&PARTS)] = bytes(&PARTS);
         let manifest: Manifest = serde_json::from_slice(&BYTES).unwrap();
         assert_eq!(manifest.provisioning_timeout_s, None);
-        assert!(manifest.capabilities.is_empty());
+        assert!(manifest.capabilities.is_empty() && manifest.environment.is_empty());
     }
 }
