@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 
 use dstack_backend_types::JobProvisioningData;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::RemoteError;
 
@@ -31,6 +31,8 @@ pub struct SshAddress {
     pub target: Hop,
     /// Hosts to go through, outermost first.
     pub jumps: Vec<Hop>,
+    /// Where the shim listens; `None` is its TCP port.
+    pub shim_socket: Option<PathBuf>,
 }
 
 /// One SSH login.
@@ -87,6 +89,13 @@ struct LocalData {
     socket: PathBuf,
 }
 
+/// What is kept in `backend_data` of a host of an SSH fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostData {
+    /// Where its shim listens: a socket of the login account, out of reach for jobs that use the host's network.
+    pub shim_socket: PathBuf,
+}
+
 impl Address {
     /// A shim on this machine.
     pub fn local(home: impl Into<PathBuf>, socket: impl Into<PathBuf>) -> Self {
@@ -101,6 +110,7 @@ impl Address {
         Self::Ssh(SshAddress {
             target,
             jumps: Vec::new(),
+            shim_socket: None,
         })
     }
 
@@ -138,9 +148,14 @@ impl Address {
             private_key: keys.proxy.as_ref().unwrap_or(&keys.target).clone(),
             machine: None,
         });
+        let kept = data.backend_data.as_deref();
+        // Other backends keep there what only they understand.
+        let host = kept.filter(|_| data.backend.as_str() == "remote");
+        let host: Option<HostData> = host.and_then(|text| serde_json::from_str(text).ok());
         Ok(Self::Ssh(SshAddress {
             jumps: jumps.collect(),
             target,
+            shim_socket: host.map(|host| host.shim_socket),
         }))
     }
 
@@ -228,6 +243,17 @@ mod tests {
             ),
             ("head:2222", "head")
         );
+    }
+
+    #[test]
+    fn the_shim_of_an_own_host_listens_where_its_data_says() {
+        let data = machine(
+            r#""backend": "remote", "hostname": "h", "ssh_port": 22, "backend_data": "{\"shim_socket\": \"/run/s\"}""#,
+        );
+        let Address::Ssh(ssh) = Address::of_machine(&data, &keys()).unwrap() else {
+            panic!()
+        };
+        assert_eq!(ssh.shim_socket, Some("/run/s".into()));
     }
 
     #[test]

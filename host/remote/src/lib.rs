@@ -17,7 +17,9 @@
 
 mod address;
 mod carrier;
+mod command;
 mod error;
+mod host;
 mod http;
 mod keys;
 mod pool;
@@ -26,9 +28,11 @@ mod runner;
 mod shim;
 mod ssh;
 
-pub use address::{Address, Hop, Keys, RunnerAt, Secret, SshAddress};
+pub use address::{Address, Hop, HostData, Keys, RunnerAt, Secret, SshAddress};
 pub use carrier::{Carrier, Endpoint, Opening, Stream};
+pub use command::CommandOutput;
 pub use error::RemoteError;
+pub use host::{FindAgent, HostError, HostSetup, PreparedHost};
 pub use keys::{KeyPair, public_key_of};
 pub use remote::{Config, Remote};
 pub use runner::RunnerClient;

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use crate::ssh::{Session, Settings};
-use crate::{Carrier, Endpoint, Opening, RemoteError, SshAddress};
+use crate::{Carrier, CommandOutput, Endpoint, Opening, RemoteError, SshAddress};
 
 /// How long a suspected machine has to show a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
@@ -135,6 +137,22 @@ impl Pool {
                 limit,
             })
         })
+    }
+
+    /// Runs a command on the machine, once: what it did before a connection broke is not known.
+    pub(crate) async fn run(
+        &self,
+        to: &SshAddress,
+        command: &str,
+        input: Bytes,
+        limit: Duration,
+    ) -> Result<CommandOutput, RemoteError> {
+        let mut session = self.session(to).await?;
+        if !session.is_alive(SIGN_OF_LIFE).await {
+            self.discard(to, &session).await;
+            session = self.session(to).await?;
+        }
+        session.run(command, input, limit).await
     }
 
     /// Drops the machine's connection if it gives no sign of life.

@@ -2,13 +2,15 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+
 use crate::carrier::Loopback;
 use crate::http::Http;
 use crate::pool::{Pool, Tunnel};
 use crate::ssh::Settings;
 use crate::{
-    Address, Carrier, Endpoint, HostKeys, MemoryHostKeys, RemoteError, RunnerAt, RunnerClient,
-    ShimClient, Stream,
+    Address, Carrier, CommandOutput, Endpoint, HostKeys, MemoryHostKeys, RemoteError, RunnerAt,
+    RunnerClient, ShimClient, Stream,
 };
 use dstack_agent_protocol::SHIM_PORT;
 
@@ -74,7 +76,10 @@ impl Remote {
     pub fn shim(&self, at: &Address) -> ShimClient {
         let endpoint = match at {
             Address::Local { socket, .. } => Endpoint::Socket(socket.clone()),
-            Address::Ssh(_) => Endpoint::Port(SHIM_PORT),
+            Address::Ssh(ssh) => match &ssh.shim_socket {
+                Some(socket) => Endpoint::Socket(socket.clone()),
+                None => Endpoint::Port(SHIM_PORT),
+            },
         };
         ShimClient::new(self.http(at, endpoint))
     }
@@ -98,6 +103,27 @@ impl Remote {
         endpoint: &Endpoint,
     ) -> Result<Box<dyn Stream>, RemoteError> {
         self.carrier(at).open(endpoint).await
+    }
+
+    /// Runs a command in the login shell of the machine's account, with `input` as its standard input. It is
+    /// started at most once.
+    ///
+    /// # Errors
+    /// [`RemoteError`] if the machine was not reached or did not end the command within `limit`; a command that
+    /// fails is an output with its status. [`RemoteError::Invalid`] for this machine itself.
+    pub async fn run(
+        &self,
+        at: &Address,
+        command: &str,
+        input: Bytes,
+        limit: Duration,
+    ) -> Result<CommandOutput, RemoteError> {
+        match at {
+            Address::Ssh(ssh) => self.pool.run(ssh, command, input, limit).await,
+            Address::Local { .. } => Err(RemoteError::Invalid(
+                "commands are for machines that are reached by ssh".to_owned(),
+            )),
+        }
     }
 
     /// Closes the connection to a machine that is no longer needed.

@@ -7,7 +7,9 @@ use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
 use russh::{ChannelOpenFailure, Disconnect};
 use tokio::net::TcpStream;
 
-use crate::{Endpoint, Hop, RemoteError, SshAddress, Stream, keys};
+use bytes::Bytes;
+
+use crate::{CommandOutput, Endpoint, Hop, RemoteError, SshAddress, Stream, command, keys};
 
 /// What the caller remembers about machines' host keys: accepted when new, recorded, then held to.
 pub trait HostKeys: Send + Sync {
@@ -204,6 +206,16 @@ impl Session {
                 })
             }
         }
+    }
+
+    /// Runs a command in the account's login shell.
+    pub(crate) async fn run(
+        &self,
+        command: &str,
+        input: Bytes,
+        limit: Duration,
+    ) -> Result<CommandOutput, RemoteError> {
+        command::run(&self.at, &self.handle, command, input, limit).await
     }
 
     /// Says goodbye; a machine that is gone makes this a no-op.

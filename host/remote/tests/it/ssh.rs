@@ -195,6 +195,7 @@ async fn a_machine_is_reached_through_its_jump_host() {
     let head = Sshd::start(&head_key);
     let address = Address::Ssh(SshAddress {
         target: bed.sshd.hop(&bed.key),
+        shim_socket: None,
         jumps: vec![head.hop(&head_key)],
     });
     bed.agent.json(HEALTH);
