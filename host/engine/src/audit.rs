@@ -158,7 +158,10 @@ fn check_instance(world: &World, instance: &InstanceRow, broken: &mut Vec<Broken
     if instance.status == InstanceStatus::Idle && held > 0 {
         say("one job a block", format!("idle with {held} blocks held"));
     }
-    if instance.status == InstanceStatus::Terminated && !instance.deleted {
+    if instance.status == InstanceStatus::Terminated
+        && !instance.deleted
+        && instance.ssh_host.is_none()
+    {
         say("terminated", "the row still counts".into());
     }
 }

@@ -89,7 +89,17 @@ fn terminating(view: &View) -> Changes {
         changes.guards.push(Guard::InstanceUnused(instance.id));
         changes.instance_ends(instance, Reason::TerminatedByUser, None);
     }
-    if view.instances.is_empty() && view.active_runs == 0 {
+    // Own hosts that could not be prepared were kept to be seen.
+    let failed = view
+        .instances
+        .iter()
+        .filter(|i| i.status == Status::Terminated);
+    let mut left = view.instances.len();
+    for instance in failed {
+        changes.instance(instance).deleted = Some(true);
+        left -= 1;
+    }
+    if left == 0 && view.active_runs == 0 {
         changes.guards.push(Guard::FleetUnused(fleet.id));
         changes.fleets.push(FleetPatch {
             status: Some(FleetStatus::Terminated),
@@ -214,6 +224,11 @@ fn unused_ends(changes: &mut Changes, instance: &InstanceRow, reason: Reason) {
     changes.instance_ends(instance, reason, None);
 }
 
+/// An own host goes.
+pub(crate) fn host_ends(changes: &mut Changes, instance: &InstanceRow) {
+    unused_ends(changes, instance, Reason::TerminatedByUser);
+}
+
 /// A machine that the fleet itself wants.
 fn new_instance(fleet: &FleetRow, now: Timestamp, id: InstanceId) -> InstanceRow {
     let mut row = InstanceRow::pending(id, fleet, now);
@@ -249,6 +264,12 @@ pub fn delete(view: &View, numbers: Option<&[u32]>) -> Result<Changes, InUse> {
             return Err(InUse::Instance(Arc::clone(&instance.name)));
         }
         unused_ends(&mut changes, instance, Reason::TerminatedByUser);
+    }
+    let failed = |i: &&InstanceRow| {
+        i.status == Status::Terminated && numbers.is_some_and(|n| n.contains(&i.instance_num))
+    };
+    for instance in view.instances.iter().filter(failed) {
+        changes.instance(instance).deleted = Some(true);
     }
     if numbers.is_none() {
         if view.active_runs > 0 {

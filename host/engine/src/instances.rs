@@ -9,6 +9,7 @@
 //! A row is `terminated` only after the provider confirmed that the machine is gone or never was.
 //! While it is `pending` with a living `owner_job`, the job's pipeline makes the machine and this one waits.
 
+mod own_host;
 mod provision;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::job_running::{secs, signed};
 use crate::job_submitted::lost_rows;
 use crate::model::{CloudAttempt, FleetRow, InstanceRow, JobRow};
 use crate::offers::Sharing;
+use crate::ssh_hosts::HostFacts;
 use crate::view::{BackendAbilities, Limits};
 use crate::{idle, spec};
 use provision::pending;
@@ -142,6 +144,10 @@ pub enum Ask {
     },
     /// Backend: `terminate_instance`.
     Terminate(Arc<JobProvisioningData>),
+    /// Own host: bring the agents there and start them.
+    Prepare,
+    /// Own host: take away all that is ours.
+    Clear,
 }
 
 /// What was answered.
@@ -159,6 +165,17 @@ pub enum Answer {
     NotYet,
     /// No answer, or an error that says nothing about the machine.
     Failed(String),
+    /// The own host is ready.
+    Prepared(Box<HostFacts>),
+    /// The own host cannot be prepared or cleared.
+    Unprepared {
+        /// At which step, why, and what helps.
+        why: String,
+        /// Somebody has to do something first.
+        is_final: bool,
+        /// Something of ours may be on the host.
+        was_entered: bool,
+    },
 }
 
 /// Decides the next step of an instance.
@@ -266,8 +283,11 @@ fn look(view: &View) -> Duration {
 
 fn terminating(view: &View) -> Plan {
     let instance = &view.instance;
+    if instance.ssh_host.is_some() {
+        return Plan::Ask(Ask::Clear);
+    }
     match &instance.provisioning_data {
-        Some(data) if instance.ssh_host.is_none() => Plan::Ask(Ask::Terminate(Arc::clone(data))),
+        Some(data) => Plan::Ask(Ask::Terminate(Arc::clone(data))),
         _ => {
             let reason = instance
                 .termination_reason
@@ -325,6 +345,17 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
         (Ask::Terminate(_), Answer::NotYet) => Changes::later(Duration::from_secs(5)),
         (Ask::Terminate(_), Answer::Failed(why)) => not_ended(view, why),
         (Ask::Terminate(_), _) => not_ended(view, "unexpected answer"),
+        (Ask::Prepare, Answer::Prepared(facts)) => own_host::prepared(view, facts),
+        (
+            Ask::Prepare,
+            Answer::Unprepared {
+                why,
+                is_final,
+                was_entered,
+            },
+        ) => own_host::unprepared(view, why, *is_final, *was_entered),
+        (Ask::Prepare, _) => own_host::unprepared(view, "unexpected answer", false, true),
+        (Ask::Clear, answer) => own_host::cleared(view, answer),
     }
 }
 
@@ -432,21 +463,19 @@ fn silent(view: &View, why: &str) -> Changes {
         look_again: Some(CHECK_EVERY),
         ..Changes::default()
     };
-    if instance.ssh_host.is_none() {
-        let Some(give_up_at) = instance.give_up_at else {
-            let at = view
-                .now
-                .saturating_add(view.limits.instance_silence)
-                .unwrap_or(view.now);
-            changes.instance(instance).give_up_at = Some(Some(at));
-            changes.look_again = Some(CHECK_AGAIN);
-            return changes;
-        };
-        // An agent that is being restarted is back in a few seconds; runs need not be turned away for that.
-        let silent_for = signed(view.limits.instance_silence) - secs(give_up_at, view.now);
-        if silent_for < signed(UNREACHABLE_AFTER) {
-            return Changes::later(CHECK_AGAIN);
-        }
+    let Some(give_up_at) = instance.give_up_at else {
+        let at = view
+            .now
+            .saturating_add(view.limits.instance_silence)
+            .unwrap_or(view.now);
+        changes.instance(instance).give_up_at = Some(Some(at));
+        changes.look_again = Some(CHECK_AGAIN);
+        return changes;
+    };
+    // An agent that is being restarted is back in a few seconds; runs need not be turned away for that.
+    let silent_for = signed(view.limits.instance_silence) - secs(give_up_at, view.now);
+    if silent_for < signed(UNREACHABLE_AFTER) {
+        return Changes::later(CHECK_AGAIN);
     }
     changes.instance(instance).unreachable = Some(true);
     changes.event(format!("instance became unreachable: {why}"), &[instance]);
@@ -541,7 +570,10 @@ fn gone(view: &View, changes: &mut Changes, reason: Reason, message: Option<Stri
     patch.termination_reason_message = Some(message);
     patch.attempt = Some(None);
     patch.finished_at = Some(Some(view.now));
-    patch.deleted = Some(true);
+    // A host that could not be prepared stays in sight until its user has dealt with it.
+    let failed = matches!(reason, Reason::Error | Reason::ProvisioningTimeout);
+    let is_seen = failed && instance.ssh_host.is_some() && view.fleet.status == FleetStatus::Active;
+    patch.deleted = Some(!is_seen);
     changes.event(
         format!(
             "instance status changed {} -> terminated ({reason}){why}",

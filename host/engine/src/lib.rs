@@ -31,5 +31,6 @@ pub mod retry;
 pub mod runs;
 pub mod schedule;
 pub mod spec;
+pub mod ssh_hosts;
 pub mod view;
 pub mod world;

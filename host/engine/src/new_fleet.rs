@@ -9,9 +9,9 @@ use crate::changes::{Actor, Changes, FleetPatch, NewInstance, Pipeline};
 use crate::combine::Wanted;
 use crate::ids::{FleetId, Ids, InstanceId, ProjectId, UserId};
 use crate::model::{FleetRow, InstanceRow};
-use crate::{idle, spec};
+use crate::{idle, spec, ssh_hosts};
 
-/// A fleet that is active at once, with as many pending instances as its target says.
+/// A fleet that is active at once, with as many pending instances as its target says, or one for each own host.
 pub fn create(
     project_id: ProjectId,
     user_id: UserId,
@@ -37,6 +37,14 @@ pub fn create(
     changes.event("Fleet created. Status: ACTIVE", &[&row]);
     for _ in 0..spec::nodes_target(&row.spec) {
         let instance = pending(&row, now, InstanceId(ids.uuid()));
+        changes.hint(Pipeline::Instances, instance.id);
+        changes.new_instances.push(NewInstance {
+            row: instance,
+            number_it: true,
+        });
+    }
+    for host in ssh_hosts::hosts(&row.spec) {
+        let instance = ssh_hosts::pending(&row, &host, now, InstanceId(ids.uuid()));
         changes.hint(Pipeline::Instances, instance.id);
         changes.new_instances.push(NewInstance {
             row: instance,

@@ -102,21 +102,49 @@ fn ssh_config(fields: &mut Map<String, Value>) -> Option<Map<String, Value>> {
     }
 }
 
-/// A host's parameters by its name; a bare name has none. Where its key lies on the user's disk is not a change.
-fn by_name(config: &mut Map<String, Value>) -> BTreeMap<String, Map<String, Value>> {
-    let list = match config.remove("hosts") {
+fn host_list(config: &mut Map<String, Value>) -> Vec<Value> {
+    match config.remove("hosts") {
         Some(Value::Array(list)) => list,
         _ => Vec::new(),
+    }
+}
+
+/// Names that lead to several hosts, which then differ by their ports.
+fn shared_names(list: &[Value]) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let name = |host: &Value| match host {
+        Value::String(name) => Some(name.clone()),
+        host => Some(host.get("hostname")?.as_str()?.to_owned()),
     };
+    let names = list.iter().filter_map(name);
+    names.filter(|name| !seen.insert(name.clone())).collect()
+}
+
+/// A host's parameters by its name; a bare name has none. Where its key lies on the user's disk is not a change.
+fn by_name(
+    list: Vec<Value>,
+    shared: &BTreeSet<String>,
+    common_port: u64,
+) -> BTreeMap<String, Map<String, Value>> {
     list.into_iter()
         .filter_map(|host| match host {
             Value::String(name) => Some((name, Map::new())),
             Value::Object(mut map) => {
                 map.retain(|key, value| !value.is_null() && !is_key(key));
+                if let Some(Value::Object(jump)) = map.get_mut("proxy_jump") {
+                    jump.retain(|key, value| !value.is_null() && !is_key(key));
+                }
                 let name = map.remove("hostname")?.as_str()?.to_owned();
                 Some((name, map))
             }
             _ => None,
+        })
+        .map(|(name, map)| {
+            if !shared.contains(&name) {
+                return (name, map);
+            }
+            let port = map.get("port").and_then(Value::as_u64);
+            (format!("{name}:{}", port.unwrap_or(common_port)), map)
         })
         .collect()
 }
@@ -130,11 +158,19 @@ fn hosts(
     mut new: Map<String, Value>,
     update: &mut FleetUpdate,
 ) -> Result<(), FleetFixed> {
-    let (ours, theirs) = (by_name(&mut old), by_name(&mut new));
+    let port = |config: &Map<String, Value>| {
+        let port = config.get("port").and_then(Value::as_u64);
+        port.unwrap_or(22)
+    };
+    let (ours, theirs) = (host_list(&mut old), host_list(&mut new));
+    let mut shared = shared_names(&ours);
+    shared.extend(shared_names(&theirs));
+    let ours = by_name(ours, &shared, port(&old));
+    let theirs = by_name(theirs, &shared, port(&new));
     for config in [&mut old, &mut new] {
         config.retain(|key, _| !is_key(key));
         if let Some(Value::Object(jump)) = config.get_mut("proxy_jump") {
-            jump.retain(|key, _| !is_key(key));
+            jump.retain(|key, value| !value.is_null() && !is_key(key));
         }
     }
     if old != new {
@@ -210,5 +246,9 @@ mod tests {
         );
         let cloud = json!({"type": "fleet", "name": "f", "nodes": 1});
         assert_eq!(update(both, cloud), Err(FleetFixed::Kind));
+        let port = |port: u16| json!({"hostname": "nat", "port": port});
+        let one = update(fleet(json!([port(22)])), fleet(json!([port(22), port(23)]))).unwrap();
+        assert_eq!(one.added_hosts, BTreeSet::from(["nat:23".to_owned()]));
+        assert!(one.removed_hosts.is_empty());
     }
 }

@@ -12,7 +12,8 @@ use crate::instances::InstancesFilter;
 use crate::runs::RunsFilter;
 use crate::{DbError, Page, Store, StoreConfig, Tx, Value};
 use crate::{
-    cleanups, events, fleets, guards, instances, jobs, lease, projects, runs, users, views,
+    cleanups, events, fleets, guards, instances, jobs, lease, projects, runs, ssh_hosts, users,
+    views,
 };
 
 /// The steps of a query's plan, in words.
@@ -79,6 +80,8 @@ async fn pipelines_and_views_never_scan_a_table() {
         one("instance by id", instances::GET),
         one("instances of a fleet", instances::OF_FLEET),
         one("machines of a backend", instances::OF_BACKEND),
+        one("instances of an own host", instances::OF_SSH_HOST),
+        one("login of an own host", ssh_hosts::GET),
         one("numbers of a fleet", instances::NUMBERS),
         one("fleet by id", fleets::GET),
         one("fleets of a project", fleets::OF_PROJECT),

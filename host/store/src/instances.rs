@@ -34,6 +34,7 @@ pub(crate) const OF_FLEET: Sql = sql!(
 );
 pub(crate) const OF_BACKEND: Sql =
     sql!("SELECT 1 FROM instances WHERE backend = ?1 AND active = 1 LIMIT 1");
+pub(crate) const OF_SSH_HOST: Sql = sql!(columns!(), "i.ssh_host = ?1 AND i.active = 1");
 const INSERT: Sql = sql!(
     "INSERT INTO instances (id, project_id, fleet_id, name, instance_num, status, unreachable, health, \
      termination_reason, termination_reason_message, created_at, started_at, finished_at, last_job_at, idle_limit, \
@@ -94,6 +95,11 @@ pub fn get(tx: &mut dyn Tx, id: InstanceId) -> Result<Option<InstanceRow>, DbErr
 /// The not deleted instances of a fleet, by number.
 pub fn of_fleet(tx: &mut dyn Tx, fleet: FleetId) -> Result<Vec<InstanceRow>, DbError> {
     tx.all(OF_FLEET, params![fleet], from_row)
+}
+
+/// The instances of an own host in the whole server that are not known to be gone.
+pub fn of_ssh_host(tx: &mut dyn Tx, host: &str) -> Result<Vec<InstanceRow>, DbError> {
+    tx.all(OF_SSH_HOST, params![host], from_row)
 }
 
 /// Whether a backend has a machine that is not known to be gone.

@@ -41,6 +41,7 @@ mod sealed;
 pub mod secrets;
 mod sql;
 mod sqlite;
+pub mod ssh_hosts;
 mod store;
 mod tx;
 pub mod users;

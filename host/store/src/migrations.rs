@@ -11,10 +11,16 @@ struct Migration {
     sqlite: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    sqlite: include_str!("migrations/sqlite/0001_init.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        sqlite: include_str!("migrations/sqlite/0001_init.sql"),
+    },
+    Migration {
+        number: 2,
+        sqlite: include_str!("migrations/sqlite/0002_ssh_hosts.sql"),
+    },
+];
 
 /// Brings the schema to the newest number.
 pub(crate) fn migrate(connection: &mut Connection) -> Result<(), DbError> {

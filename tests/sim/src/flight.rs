@@ -261,6 +261,12 @@ pub(crate) fn land(
             let answer = match &ask {
                 instances::Ask::Address(data) => cloud.address(data, now),
                 instances::Ask::Terminate(data) => cloud.terminate(data),
+                instances::Ask::Prepare => instances::Answer::Unprepared {
+                    why: "no own hosts here".into(),
+                    is_final: true,
+                    was_entered: false,
+                },
+                instances::Ask::Clear => instances::Answer::Ended,
                 instances::Ask::Health { .. } => match view.instance.provisioning_data.as_deref() {
                     Some(data) => {
                         let lives =

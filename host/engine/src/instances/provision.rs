@@ -34,8 +34,7 @@ pub(super) fn pending(view: &View, ids: &mut Ids) -> Plan {
         return Plan::Change(never_was(view, Reason::JobFinished, None));
     }
     if instance.ssh_host.is_some() {
-        // The deployment of SSH hosts moves these rows.
-        return Plan::Change(Changes::nothing());
+        return super::own_host::pending(view);
     }
     if view.fleet.status != FleetStatus::Active {
         return Plan::Change(never_was(view, Reason::TerminatedByUser, None));
