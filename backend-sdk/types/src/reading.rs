@@ -118,6 +118,9 @@ pub trait FromValue: Sized {
     fn from_value(value: &Value, cx: &mut Reader) -> Result<Self, Failed>;
 }
 
+/// Problems, and warnings, that are noted at most. Nobody reads more, and a bad file may have very many.
+const MAX_NOTED: usize = 100;
+
 /// The state of one reading: where we are and what was found wrong.
 #[derive(Debug)]
 pub struct Reader {
@@ -161,6 +164,9 @@ impl Reader {
 
     /// Notes something to tell the person although the value is accepted.
     pub fn warn(&mut self, message: impl Into<String>) {
+        if self.warnings.len() >= MAX_NOTED {
+            return;
+        }
         let path = self.path.clone();
         self.warnings.push(Problem {
             path,
@@ -169,7 +175,20 @@ impl Reader {
         });
     }
 
+    /// Whether no further problem would be noted, so that none needs to be described.
+    pub(crate) fn is_full(&self) -> bool {
+        self.problems.len() >= MAX_NOTED
+    }
+
+    /// Whether a further warning would be noted.
+    pub(crate) fn takes_warnings(&self) -> bool {
+        self.warnings.len() < MAX_NOTED
+    }
+
     fn note(&mut self, kind: Kind, message: String) -> Failed {
+        if self.is_full() {
+            return Failed;
+        }
         self.problems.push(Problem {
             path: self.path.clone(),
             kind,

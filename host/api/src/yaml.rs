@@ -14,6 +14,7 @@
 //! ```
 
 mod build;
+mod keys;
 mod report;
 mod scalar;
 mod tree;
@@ -33,6 +34,27 @@ pub struct Parsed<T> {
     pub value: T,
     /// Things that are accepted but probably not meant.
     pub warnings: Vec<Located>,
+}
+
+/// The text of a file's bytes.
+///
+/// # Errors
+/// The file is too long, or where it is not UTF-8.
+pub fn decode<'b>(file: &str, bytes: &'b [u8]) -> Result<&'b str, YamlErrors> {
+    if bytes.len() > MAX_BYTES {
+        return Err(YamlErrors::new(file, "", vec![build::too_long()]));
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let valid = String::from_utf8_lossy(valid);
+        let problem = Located {
+            line: valid.matches('\n').count() + 1,
+            column: valid.chars().rev().take_while(|c| *c != '\n').count() + 1,
+            path: dstack_backend_types::reading::Path::default(),
+            message: "the file is not UTF-8 from here on; save it as UTF-8".to_owned(),
+        };
+        YamlErrors::new(file, &valid, vec![problem])
+    })
 }
 
 /// Reads `text`, the content of `file`, as a `T`.

@@ -53,7 +53,7 @@ fn main() -> std::process::ExitCode {
         Chore::Check(args) => check::run(&args),
         Chore::Plugins(args) => build::run(&args),
         Chore::Bench(args) => bench::run(&args),
-        Chore::Corpus(args) => corpus::run(&args),
+        Chore::Corpus(args) => return corpus::run(&args),
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,

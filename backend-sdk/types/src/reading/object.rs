@@ -154,6 +154,10 @@ impl<'v> Obj<'v> {
             .keys()
             .filter(|key| !self.known.contains(&key.as_str()))
         {
+            result = Err(Failed);
+            if cx.is_full() {
+                break;
+            }
             let nearest = nearest_key(key, self.known.iter().copied());
             let hint = match &nearest {
                 Some(near) => format!(", did you mean `{near}`?"),
@@ -169,9 +173,16 @@ impl<'v> Obj<'v> {
     }
 }
 
+/// Longer words are no misspelt keys; comparing them would take long.
+const LONGEST_KEY: usize = 64;
+
 /// The known key that is closest to `key`, if it is close enough to be what was meant.
 pub fn nearest_key<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let limit = (key.chars().count() / 3).max(1);
+    let length = key.chars().count();
+    if length > LONGEST_KEY {
+        return None;
+    }
+    let limit = (length / 3).max(1);
     known
         .map(|candidate| (distance(key, candidate), candidate))
         .filter(|(d, _)| *d <= limit)

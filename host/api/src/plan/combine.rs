@@ -1,5 +1,7 @@
 //! A run inside a fleet: what both ask for together. `None` everywhere means that nothing fits both.
 
+use std::collections::BTreeSet;
+
 use dstack_backend_types::Requirements;
 use dstack_backend_types::resources::{Bound, CpuSpec, DiskSpec, GpuSpec, Range, ResourcesSpec};
 
@@ -22,10 +24,8 @@ fn either<T: Clone>(a: Option<&T>, b: Option<&T>, f: impl FnOnce(&T, &T) -> T) -
 }
 
 fn common_words(fleet: &[String], run: &[String]) -> Vec<String> {
-    let wanted = |word: &&String| {
-        run.iter()
-            .any(|other| other.to_lowercase() == word.to_lowercase())
-    };
+    let run: BTreeSet<_> = run.iter().map(|word| word.to_lowercase()).collect();
+    let wanted = |word: &&String| run.contains(&word.to_lowercase());
     fleet.iter().filter(wanted).cloned().collect()
 }
 

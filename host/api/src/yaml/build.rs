@@ -1,36 +1,45 @@
 //! From the parser's events to the tree: aliases, merge keys, double keys, limits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
+use super::keys::Keys;
 use super::report::Located;
 use super::scalar::{self, Refused};
-use super::tree::{Data, Entry, Mark, Node};
+use super::tree::{Data, Entry, Mark, Node, Size};
 
-/// Nodes of a document at most, each alias counted with all it stands for.
+/// Nodes of a document at most, each alias counted with all it stands for, and each anchor with the copy it keeps.
 const MAX_NODES: usize = 100_000;
+/// Bytes of a document's words at most, counted like nodes: a long text may be repeated by aliases, too.
+const MAX_TEXT: usize = 4 << 20;
 /// Levels of a document at most.
 const MAX_DEPTH: usize = 64;
-/// Bytes of a document at most.
-/// The greatest length of a file.
+/// Warnings at most; more say nothing new.
+const MAX_WARNINGS: usize = 100;
+/// The greatest length of a file, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
 /// Reads the only document of a text, with its warnings.
 pub(super) fn build(text: &str) -> Result<(Node, Vec<Located>), Located> {
     if text.len() > MAX_BYTES {
-        let message = format!("the file has more than {MAX_BYTES} bytes");
-        return Err(Located::at(Mark { line: 1, column: 1 }, message));
+        return Err(too_long());
     }
     check_characters(text)?;
     let mut builder = Builder {
         parser: Parser::new_from_str(text),
         anchors: BTreeMap::new(),
-        nodes: 0,
+        size: Size::default(),
         warnings: Vec::new(),
     };
     let root = builder.document()?;
     Ok((root, builder.warnings))
+}
+
+/// What is said about a file above [`MAX_BYTES`].
+pub(super) fn too_long() -> Located {
+    let message = format!("the file has more than {MAX_BYTES} bytes");
+    Located::at(Mark { line: 1, column: 1 }, message)
 }
 
 /// Control characters are no YAML; the parser does not look for them.
@@ -54,8 +63,8 @@ fn check_characters(text: &str) -> Result<(), Located> {
 struct Builder<'t> {
     parser: Parser<'t, granit_parser::StrInput<'t>>,
     /// Finished nodes with an anchor, and their size.
-    anchors: BTreeMap<usize, (Node, usize)>,
-    nodes: usize,
+    anchors: BTreeMap<usize, (Node, Size)>,
+    size: Size,
     warnings: Vec<Located>,
 }
 
@@ -107,15 +116,22 @@ impl<'t> Builder<'t> {
         }))
     }
 
-    fn count(&mut self, nodes: usize, mark: Mark) -> Result<(), Located> {
-        self.nodes += nodes;
-        if self.nodes > MAX_NODES {
-            return Err(Located::at(
-                mark,
-                format!("the file has more than {MAX_NODES} nodes"),
-            ));
+    fn count(&mut self, more: Size, mark: Mark) -> Result<(), Located> {
+        self.size = self.size.plus(more);
+        let message = if self.size.nodes > MAX_NODES {
+            format!("the file has more than {MAX_NODES} nodes, what aliases repeat included")
+        } else if self.size.text > MAX_TEXT {
+            format!("the file has more than {MAX_TEXT} bytes, what aliases repeat included")
+        } else {
+            return Ok(());
+        };
+        Err(Located::at(mark, message))
+    }
+
+    fn warn(&mut self, mark: Mark, message: String) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(Located::at(mark, message));
         }
-        Ok(())
     }
 
     fn node(&mut self, event: Event<'t>, span: &Span, depth: usize) -> Result<Node, Located> {
@@ -128,24 +144,26 @@ impl<'t> Builder<'t> {
         }
         let (data, anchor) = match event {
             Event::Alias(id) => {
-                let Some((node, size)) = self.anchors.get(&id).cloned() else {
+                let Some(size) = self.anchors.get(&id).map(|(_, size)| *size) else {
                     let message = "an alias cannot stand inside of what it refers to".to_owned();
                     return Err(Located::at(mark, message));
                 };
+                // Before the copy, so that a bomb never goes off.
                 self.count(size, mark)?;
-                return Ok(node);
+                let node = self.anchors.get(&id).map(|(node, _)| node.clone());
+                return node.ok_or_else(|| Located::at(mark, "unexpected alias".to_owned()));
             }
             Event::Scalar(text, style, anchor, tag) => {
-                self.count(1, mark)?;
+                self.count(Size::of_text(&text), mark)?;
                 (self.scalar(&text, style, tag.as_deref(), mark)?, anchor)
             }
             Event::SequenceStart(_, anchor, tag) => {
-                self.count(1, mark)?;
+                self.count(Size::of_text(""), mark)?;
                 check_tag(tag.as_deref(), "seq", mark)?;
                 (self.list(depth)?, anchor)
             }
             Event::MappingStart(_, anchor, tag) => {
-                self.count(1, mark)?;
+                self.count(Size::of_text(""), mark)?;
                 check_tag(tag.as_deref(), "map", mark)?;
                 (self.mapping(depth)?, anchor)
             }
@@ -154,6 +172,7 @@ impl<'t> Builder<'t> {
         let node = Node { data, mark };
         if anchor != 0 {
             let size = node.size();
+            self.count(size, mark)?;
             self.anchors.insert(anchor, (node.clone(), size));
         }
         Ok(node)
@@ -175,7 +194,7 @@ impl<'t> Builder<'t> {
             None if style == ScalarStyle::Plain => {
                 let data = scalar::plain(text).map_err(refused)?;
                 if let Some(message) = scalar::surprise(text, &data) {
-                    self.warnings.push(Located::at(mark, message));
+                    self.warn(mark, message);
                 }
                 Ok(data)
             }
@@ -194,8 +213,8 @@ impl<'t> Builder<'t> {
     }
 
     fn mapping(&mut self, depth: usize) -> Result<Data, Located> {
-        let mut own: Vec<Entry> = Vec::new();
-        let mut merged: Vec<Entry> = Vec::new();
+        let mut own = Keys::default();
+        let mut merged = Keys::default();
         loop {
             let (event, span) = self.next()?;
             let mark = Mark::of(&span);
@@ -222,31 +241,28 @@ impl<'t> Builder<'t> {
             };
             let (event, span) = self.next()?;
             let value = self.node(event, &span, depth + 1)?;
-            match own.iter_mut().find(|entry| entry.id == id) {
-                Some(earlier) => {
-                    let lines = format!("lines {} and {}", earlier.mark.line, mark.line);
-                    let message =
-                        format!("the key `{text}` occurs twice ({lines}); the last one counts");
-                    self.warnings.push(Located::at(mark, message));
-                    earlier.mark = mark;
-                    earlier.value = value;
-                }
-                None => own.push(Entry {
-                    key: text,
-                    mark,
-                    value,
-                    id,
-                }),
+            let entry = Entry {
+                key: text,
+                mark,
+                value,
+                id,
+            };
+            if let Some(earlier) = own.put(entry) {
+                let (key, lines) = (&earlier.key, [earlier.mark.line, mark.line]);
+                let message = format!(
+                    "the key `{key}` occurs twice (lines {} and {}); the last one counts",
+                    lines[0], lines[1]
+                );
+                self.warn(mark, message);
             }
         }
-        let ids: BTreeSet<_> = own.iter().map(|entry| entry.id.clone()).collect();
-        own.extend(merged.into_iter().filter(|entry| !ids.contains(&entry.id)));
-        Ok(Data::Map(own))
+        own.add_absent(merged);
+        Ok(Data::Map(own.into_entries()))
     }
 }
 
 /// Adds what `<<` brings; what is there already wins.
-fn merge(value: Node, merged: &mut Vec<Entry>) -> Result<(), Located> {
+fn merge(value: Node, merged: &mut Keys) -> Result<(), Located> {
     let mark = value.mark;
     let maps = match value.data {
         Data::Map(entries) => vec![entries],
@@ -268,9 +284,7 @@ fn merge(value: Node, merged: &mut Vec<Entry>) -> Result<(), Located> {
         }
     };
     for entry in maps.into_iter().flatten() {
-        if !merged.iter().any(|known| known.id == entry.id) {
-            merged.push(entry);
-        }
+        merged.put_absent(entry);
     }
     Ok(())
 }

@@ -47,20 +47,26 @@ pub struct YamlErrors {
     pub file: String,
     /// The problems, in the order of their places.
     pub problems: Vec<Located>,
-    /// The lines the problems are on.
-    excerpts: Vec<String>,
+    /// What the problems' lines look like around the problems.
+    excerpts: Vec<Excerpt>,
 }
 
 impl YamlErrors {
     pub(super) fn new(file: &str, text: &str, mut problems: Vec<Located>) -> Self {
         problems.sort_by_key(|problem| (problem.line, problem.column));
-        let lines: Vec<_> = text.lines().collect();
-        let excerpt = |problem: &Located| {
-            lines
-                .get(problem.line.saturating_sub(1))
-                .map_or_else(String::new, |line| (*line).to_owned())
-        };
-        let excerpts = problems.iter().map(excerpt).collect();
+        let mut lines = lines(text).enumerate();
+        let mut current = lines.next();
+        let mut excerpts = Vec::with_capacity(problems.len());
+        for problem in &problems {
+            while current.is_some_and(|(index, _)| index + 1 < problem.line) {
+                current = lines.next();
+            }
+            let line = current.filter(|(index, _)| index + 1 == problem.line);
+            excerpts.push(Excerpt::new(
+                line.map_or("", |(_, line)| line),
+                problem.column,
+            ));
+        }
         Self {
             file: file.to_owned(),
             problems,
@@ -72,28 +78,68 @@ impl YamlErrors {
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (problem, excerpt) in self.problems.iter().zip(&self.excerpts) {
-            render(&self.file, problem, excerpt, &mut out);
+            out.push_str(&format!("{}:{problem}\n", self.file));
+            excerpt.render(problem.line, &mut out);
         }
         out
     }
 }
 
+/// The lines of a text as YAML counts them: a carriage return alone ends one, too.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = text.find(['\n', '\r']) else {
+            return rest.take();
+        };
+        let (line, tail) = text.split_at(end);
+        let tail = tail.strip_prefix("\r\n").or_else(|| tail.get(1..));
+        rest = tail.filter(|tail| !tail.is_empty());
+        Some(line)
+    })
+}
+
 /// Longest line that is shown whole.
 const WIDTH: usize = 100;
 
-fn render(file: &str, problem: &Located, line: &str, out: &mut String) {
-    out.push_str(&format!("{file}:{problem}\n"));
-    if line.trim().is_empty() {
-        return;
+/// The part of a line around a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Excerpt {
+    shown: String,
+    /// Columns before the place that are shown.
+    indent: usize,
+}
+
+impl Excerpt {
+    /// A long line is shown around the place only; tabs would shift the caret, and what is invisible could do anything.
+    fn new(line: &str, column: usize) -> Self {
+        let place = column.saturating_sub(1);
+        let skipped = if place < WIDTH { 0 } else { place - WIDTH / 2 };
+        let shown = line.chars().skip(skipped).take(WIDTH);
+        let shown: String = shown
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let before = shown.chars().take(place - skipped);
+        let indent = before.map(|c| if is_wide(c) { 2 } else { 1 }).sum();
+        Self { shown, indent }
     }
-    // A long line is shown around the place only; tabs would shift the caret.
-    let place = problem.column.saturating_sub(1);
-    let skipped = if place < WIDTH { 0 } else { place - WIDTH / 2 };
-    let shown = line.chars().skip(skipped).take(WIDTH);
-    let shown: String = shown.map(|c| if c == '\t' { ' ' } else { c }).collect();
-    let number = problem.line.to_string();
-    let (gap, indent) = (" ".repeat(number.len()), " ".repeat(place - skipped));
-    out.push_str(&format!(" {number} | {shown}\n {gap} | {indent}^\n"));
+
+    fn render(&self, line: usize, out: &mut String) {
+        if self.shown.trim().is_empty() {
+            return;
+        }
+        let number = line.to_string();
+        let (gap, indent) = (" ".repeat(number.len()), " ".repeat(self.indent));
+        out.push_str(&format!(" {number} | {}\n {gap} | {indent}^\n", self.shown));
+    }
+}
+
+/// Whether terminals give a character two columns: East Asian scripts, most pictographs.
+fn is_wide(c: char) -> bool {
+    matches!(c, '\u{1100}'..='\u{115F}' | '\u{2E80}'..='\u{303E}' | '\u{3041}'..='\u{A4CF}' | '\u{AC00}'..='\u{D7A3}'
+        | '\u{F900}'..='\u{FAFF}' | '\u{FE30}'..='\u{FE6F}' | '\u{FF00}'..='\u{FF60}' | '\u{FFE0}'..='\u{FFE6}'
+        | '\u{1F300}'..='\u{1F64F}' | '\u{1F680}'..='\u{1F6FF}' | '\u{1F900}'..='\u{1F9FF}' | '\u{20000}'..='\u{3FFFD}')
 }
 
 impl fmt::Display for YamlErrors {

@@ -67,6 +67,32 @@ pub struct Entry {
     pub(super) id: String,
 }
 
+/// How much there is below a node.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Size {
+    /// Nodes, keys included.
+    pub(super) nodes: usize,
+    /// Bytes of words.
+    pub(super) text: usize,
+}
+
+impl Size {
+    /// One node with this text.
+    pub(super) fn of_text(text: &str) -> Self {
+        Self {
+            nodes: 1,
+            text: text.len(),
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes + other.nodes,
+            text: self.text + other.text,
+        }
+    }
+}
+
 /// A document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
@@ -176,11 +202,15 @@ impl Node {
         })
     }
 
-    pub(super) fn size(&self) -> usize {
+    pub(super) fn size(&self) -> Size {
+        let own = Size::of_text("");
         match &self.data {
-            Data::List(items) => 1 + items.iter().map(Self::size).sum::<usize>(),
-            Data::Map(entries) => 1 + entries.iter().map(|e| 1 + e.value.size()).sum::<usize>(),
-            _ => 1,
+            Data::List(items) => items.iter().fold(own, |sum, item| sum.plus(item.size())),
+            Data::Map(entries) => entries.iter().fold(own, |sum, entry| {
+                sum.plus(Size::of_text(&entry.key)).plus(entry.value.size())
+            }),
+            Data::Text(text) | Data::Date(text) => Size::of_text(text),
+            Data::Null | Data::Bool(_) | Data::Int(_) | Data::Float(_) => own,
         }
     }
 

@@ -6,11 +6,4 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod corpus;
-#[expect(
-    unreachable_pub,
-    reason = "shared with the test support crate, where it is public"
-)]
-#[path = "../../../../tests/support/src/corpus.rs"]
-mod runner;
 mod wire;

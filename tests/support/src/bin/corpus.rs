@@ -7,41 +7,28 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use dstack_test_support::corpus::{Report, run_files, run_vectors};
+use anyhow::Context;
+use dstack_test_support::corpus::run_folder;
 
 fn main() -> anyhow::Result<ExitCode> {
     let folder: PathBuf = std::env::args_os()
         .nth(1)
         .unwrap_or_else(|| ".".into())
         .into();
-    let mut reports = vec![("files", run_files(&folder)?)];
-    let vectors = folder.join("vectors");
-    if vectors.is_dir() {
-        reports.push(("rows", run_vectors(&vectors)?));
+    let report = run_folder(&folder).with_context(|| format!("cannot run {}", folder.display()))?;
+    for (name, why) in &report.refused {
+        println!("refused on purpose: {name}: {why}");
     }
-    let failed = reports
-        .iter()
-        .map(|(what, report)| show(what, report))
-        .sum::<usize>();
-    Ok(if failed == 0 {
+    for (name, what) in &report.open {
+        println!("open: {name}: {what}");
+    }
+    for (name, why) in &report.failed {
+        println!("FAIL {name}: {why}");
+    }
+    println!("{} passed, {} failed", report.passed, report.failed.len());
+    Ok(if report.failed.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// Prints a report; the number of its failures.
-fn show(what: &str, report: &Report) -> usize {
-    for (name, why) in &report.failed {
-        println!("FAIL {name}: {why}");
-    }
-    for (name, why) in &report.skipped {
-        println!("skip {name}: {why}");
-    }
-    let (passed, failed) = (report.passed, report.failed.len());
-    println!(
-        "{what}: {passed} right, {failed} wrong, {} left out",
-        report.skipped.len()
-    );
-    failed
 }

@@ -16,31 +16,8 @@ use dstack_api::runs::RunSpec;
 use dstack_api::yaml;
 use serde_json::{Map, Value, json};
 
-use super::{Report, difference, run_spec};
-
-/// Vectors that other rooms check.
-const ELSEWHERE: &[(&str, &str)] = &[
-    ("amd-gpu-name", "backend types"),
-    ("autoscaler", "engine"),
-    ("blocks-divisible", "engine"),
-    ("docker-commands", "backend SDK"),
-    ("gateway-user-data", "backend SDK"),
-    ("gpu-matches-spec", "backend types"),
-    ("gpu-vendor-by-name", "backend types"),
-    ("intel-name", "backend types"),
-    ("lowest-unused-nums", "engine"),
-    ("matching", "backend types"),
-    ("matching-offers", "data of matching"),
-    ("merge-tags", "backend SDK"),
-    ("normalize-arch", "backend SDK"),
-    ("nvidia-gpu-name", "backend types"),
-    ("nvidia-proprietary-kernel-modules", "backend types"),
-    ("shared-offer", "engine"),
-    ("shim-env", "backend SDK"),
-    ("unique-backend-name", "backend SDK"),
-    ("urls", "backend SDK"),
-    ("user-data", "backend SDK"),
-];
+use super::offers::Offers;
+use super::{Report, boot, difference, known, offers, run_spec};
 
 /// Runs the `*.json` of a folder of vectors.
 ///
@@ -48,8 +25,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// The folder or a file in it cannot be read.
 pub fn run_vectors(folder: &Path) -> std::io::Result<Report> {
     let mut report = Report::default();
+    let offers = Offers::of(folder)?;
     let mut paths: Vec<_> = std::fs::read_dir(folder)?
         .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|ext| ext == "json"))
         .collect();
     paths.sort();
     for path in paths {
@@ -58,49 +37,105 @@ pub fn run_vectors(folder: &Path) -> std::io::Result<Report> {
             .and_then(|s| s.to_str())
             .unwrap_or_default()
             .to_owned();
-        if let Some((_, room)) = ELSEWHERE.iter().find(|(known, _)| *known == name) {
-            report.skipped.push((name, room));
+        if known::DATA.contains(&name.as_str()) {
+            continue;
+        }
+        if let Some((_, topic)) = known::OPEN_VECTORS.iter().find(|(open, _)| *open == name) {
+            report.open.push((format!("vectors/{name}"), topic));
             continue;
         }
         let rows: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
         for (i, row) in rows.iter().enumerate() {
-            report.note(format!("{name}[{i}]"), check_row(&name, row));
+            let place = format!("vectors/{name}[{i}]");
+            let result = check_row(&name, row, &offers);
+            match known::refused_quirk(&name, row) {
+                Some(why) if result.is_err() => report.refused.push((place, why)),
+                Some(_) => report.note(
+                    place,
+                    Err(format!("{row}: right by now, so not to be listed")),
+                ),
+                None => report.note(place, result),
+            }
         }
     }
     Ok(report)
 }
 
-fn check_row(name: &str, row: &Value) -> Result<(), String> {
-    let got = answer(name, row);
+fn check_row(name: &str, row: &Value, offers: &Offers) -> Result<(), String> {
+    let got = answer(name, row)
+        .or_else(|| boot::answer(name, row))
+        .or_else(|| offers::answer(name, row, offers))
+        .ok_or_else(|| format!("no check for the vectors {name}"))?;
     match got {
-        None => Err(format!("no check for the vectors {name}")),
-        Some(Err(_)) if row["quirk"] == true || row["error"] == true => Ok(()),
-        Some(Err(why)) => Err(format!("{row}: refused: {why}")),
-        Some(Ok(got)) if row["error"] == true => Err(format!("{row}: accepted as {got}")),
-        Some(Ok(got)) => match difference(&got, &wanted(name, row), "") {
-            Some(_) if row["quirk"] == true => Ok(()),
-            difference => difference.map_or(Ok(()), |d| Err(format!("{row}: {d}"))),
-        },
+        Err(_) if row["error"] == true => Ok(()),
+        Err(why) => Err(format!("{row}: refused: {why}")),
+        Ok(got) if row["error"] == true => Err(format!("{row}: accepted as {got}")),
+        Ok(got) => {
+            if let Some(difference) = difference(&got, &wanted(name, row)?, "") {
+                return Err(format!("{row}: {difference}"));
+            }
+            if CANONICAL.contains(&name) {
+                // The canonical form is an input as well, and means itself.
+                let again = answer(name, &json!({"input": got.clone()})).unwrap_or(Ok(Value::Null));
+                let again = again.map_err(|why| format!("{row}: {got} is refused: {why}"))?;
+                if let Some(difference) = difference(&again, &got, "reread") {
+                    return Err(format!("{row}: {difference}"));
+                }
+            }
+            Ok(())
+        }
     }
 }
 
+/// Vectors whose output is the canonical form of a value.
+const CANONICAL: &[&str] = &[
+    "duration",
+    "duration-off",
+    "duration-idle",
+    "memory",
+    "range-int",
+    "range-memory",
+    "cpu-spec",
+    "gpu-spec",
+    "disk-spec",
+    "compute-capability",
+    "port-mapping",
+    "mount-point",
+    "file-mapping",
+    "repo-spec",
+    "entity-ref",
+    "instance-selector",
+    "python-version",
+    "max-price",
+];
+
 /// The right answer of a row, without its inputs.
-fn wanted(name: &str, row: &Value) -> Value {
+fn wanted(name: &str, row: &Value) -> Answer {
     let keys: &[&str] = match name {
+        "user-data" | "gateway-user-data" => {
+            return boot::document(row["output"].as_str().unwrap_or_default());
+        }
+        "blocks-divisible" => &["divisible", "total_blocks"],
+        "gpu-matches-spec" => &["matched"],
+        "lowest-unused-nums" => &["first3"],
+        "matching" => &["matched", "parsed"],
+        "shared-offer" => return Ok(row.clone()),
+        "unique-backend-name" => &["prefix", "suffix_pattern", "length"],
         "cron" => &["next"],
         "default-gpu-vendor" => &["vendor"],
         "interpolator" => &["output", "missing"],
         "run-update" => &["updatable", "changed"],
         "termination" => &["policy", "idle_time"],
-        _ => return row["output"].clone(),
+        _ => return Ok(row["output"].clone()),
     };
     let fields = keys
         .iter()
         .filter_map(|key| Some(((*key).to_owned(), row.get(*key)?.clone())));
-    Value::Object(fields.collect::<Map<_, _>>())
+    Ok(Value::Object(fields.collect::<Map<_, _>>()))
 }
 
-type Answer = Result<Value, String>;
+/// The answer to a row, or why its input is refused.
+pub(super) type Answer = Result<Value, String>;
 
 fn read<T: FromValue + serde::Serialize>(value: &Value) -> Answer {
     let read = config::read::<T>(value, Mode::Strict).map_err(|problems| problems.to_string())?;
