@@ -29,6 +29,7 @@ mod references;
 mod replica_groups;
 mod run;
 mod scaling;
+mod schema;
 mod service;
 mod sources;
 mod ssh;
@@ -69,6 +70,7 @@ pub use references::{EntityReference, InstanceSelector, Tags};
 pub use replica_groups::{GroupReplicas, ReplicaGroup, Router, RouterConfig};
 pub use run::{RunBase, RunConfiguration, RunKind};
 pub use scaling::{DEFAULT_WINDOW_SECONDS, ScalingSpec};
+pub use schema::{SchemaType, json_schema};
 pub use service::{
     GatewayChoice, Https, OpenAiModel, Replication, ServiceConfiguration, ServiceModel, TgiModel,
 };

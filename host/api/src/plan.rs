@@ -9,6 +9,7 @@
 //! | the jobs of a replica | server | [`replica_jobs`] |
 //! | a run inside a fleet | server | [`combine`] |
 //! | a run that becomes another | server | [`update_in_place`] |
+//! | all of it without a server | client | [`effective_form`] |
 
 mod accelerators;
 mod bootstrap;
@@ -21,6 +22,7 @@ mod image;
 pub mod interpolate;
 mod jobs;
 mod others;
+mod preview;
 mod run;
 mod shape;
 pub mod shell;
@@ -38,6 +40,7 @@ pub use others::{
     check_fleet, check_gateway, check_volume, fleet_requirements, gateway_domain,
     merged_fleet_profile,
 };
+pub use preview::effective_form;
 pub use run::{EffectiveRun, effective_run, merged_profile};
 pub use shape::{
     image_names, initial_job_count, jobs_per_replica, replica_bounds, replica_group_count,

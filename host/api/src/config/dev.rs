@@ -7,6 +7,7 @@ use super::object::config;
 use super::paths::PortMapping;
 use super::profile::ProfileParams;
 use super::run::RunBase;
+use super::schema::{rules, scalars};
 use super::words::Ide;
 
 config! {
@@ -19,7 +20,7 @@ config! {
         /// What to run before idling.
         pub init: Vec<String> = default(Vec::new()),
         /// Seconds without a connection after which the run ends; unset means never.
-        pub inactivity_duration: Option<i64> = default(None, duration::limit_or_unset),
+        pub inactivity_duration: Option<i64> = default(None, duration::limit_or_unset, scalars::limit),
         /// Ports to forward to the person's machine.
         pub ports: Vec<PortMapping> = default(Vec::new()),
         /// What all runs have.
@@ -29,7 +30,7 @@ config! {
         #[serde(flatten)]
         pub profile: ProfileParams = flat,
     }
-    known("type") check(DevEnvironmentConfiguration::check)
+    known("type" = "dev-environment") check(DevEnvironmentConfiguration::check) rules(rules::dev_environment)
 }
 
 impl DevEnvironmentConfiguration {

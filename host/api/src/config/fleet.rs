@@ -12,6 +12,7 @@ use super::env::Env;
 use super::object::config;
 use super::profile::{BackendOptions, ProfileParams, ProfileRetry, backend_options, price};
 use super::references::{Tags, tags};
+use super::schema::scalars;
 use super::ssh::SshParams;
 use super::words::{FleetTag, Placement, SpotPolicy};
 
@@ -46,11 +47,11 @@ config! {
         /// Whether and when to try again; unset means never.
         pub retry: Option<ProfileRetry> = optional,
         /// US dollars an hour for a machine, above 0.
-        pub max_price: Option<f64> = optional(price),
+        pub max_price: Option<f64> = optional(price, scalars::above_zero),
         /// Seconds an idle instance is kept, negative for good; unset means 259,200.
-        pub idle_duration: Option<i64> = default(None, duration::idle),
+        pub idle_duration: Option<i64> = default(None, duration::idle, scalars::idle),
         /// Tags for what the provider makes.
-        pub tags: Option<Tags> = optional(tags),
+        pub tags: Option<Tags> = optional(tags, scalars::tags),
         /// Options of single backends, one entry each.
         pub backend_options: Option<Vec<BackendOptions>> = optional(backend_options),
         /// Own hosts; excludes `nodes`.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::object::config;
 use super::references::{Tags, tags};
+use super::schema::{parts, scalars};
 use super::words::GatewayTag;
 
 config! {
@@ -24,7 +25,7 @@ config! {
         /// Where.
         pub region: String = required,
         /// The provider's type name; unset means the backend's choice.
-        pub instance_type: Option<String> = optional(not_empty),
+        pub instance_type: Option<String> = optional(not_empty, parts::text_of_length(1, 10_000)),
         /// The domain of services; may refer to the project's name.
         pub domain: Option<String> = optional,
         /// Whether it has a public address.
@@ -34,9 +35,9 @@ config! {
         /// Where certificates come from; null means none.
         pub certificate: Option<Certificate> = default(Some(Certificate::LetsEncrypt {})),
         /// How many machines; unset means 1.
-        pub replicas: Option<u32> = optional(super::task::at_least_one),
+        pub replicas: Option<u32> = optional(super::task::at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// Tags for what the provider makes.
-        pub tags: Option<Tags> = optional(tags),
+        pub tags: Option<Tags> = optional(tags, scalars::tags),
     }
 }
 

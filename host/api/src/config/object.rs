@@ -4,25 +4,58 @@
 ///
 /// | form | absent | null |
 /// |---|---|---|
-/// | `required`, `required(f)` | problem | read |
-/// | `optional`, `optional(f)` | `None` | `None` |
-/// | `default(d)`, `default(d, f)` | `d` | read |
+/// | `required`, `required(f)`, `required(f, s)` | problem | read |
+/// | `optional`, `optional(f)`, `optional(f, s)` | `None` | `None` |
+/// | `default(d)`, `default(d, f)`, `default(d, f, s)` | `d` | read |
 /// | `flat` | the field's own keys stand in this mapping | |
 /// | `named("key", …)` | one of the above under another key | |
 ///
-/// `known("key")` after the struct is a key somebody else has read. `check(f)` after the struct runs `f(&value, cx)` once all keys are read.
+/// `f` reads the value and `s` is its JSON Schema where it differs from that of the field's type; the docs of fields are
+/// texts for people. After the struct: `known("key" = "word")` is a key somebody else has read, which has this word;
+/// `check(f)` runs `f(&value, cx)` once all keys are read; `rules(f)` has schema keywords for rules across keys.
 macro_rules! config {
     (
-        $(#[$meta:meta])*
+        $(#[doc = $doc:literal])* $(#[derive($($derive:ident),+)])?
         pub struct $name:ident {
-            $( $(#[$field_meta:meta])* pub $field:ident : $type:ty = $how:ident $( ( $($arg:tt)* ) )? ),+ $(,)?
+            $(
+                $(#[doc = $field_doc:literal])* $(#[serde($($serde:tt)*)])?
+                pub $field:ident : $type:ty = $how:ident $( ( $($arg:tt)* ) )?
+            ),+ $(,)?
         }
-        $( known($known:literal) )? $( check($check:path) )?
+        $( known($known:literal = $word:literal) )? $( check($check:path) )? $( rules($rules:path) )?
     ) => {
-        $(#[$meta])*
+        $(#[doc = $doc])* $(#[derive($($derive),+)])?
         #[derive(Debug, Clone, PartialEq, ::serde::Serialize)]
         pub struct $name {
-            $( $(#[$field_meta])* pub $field: $type ),+
+            $( $(#[doc = $field_doc])* $(#[serde($($serde)*)])? pub $field: $type ),+
+        }
+
+        impl $crate::config::schema::Keys for $name {
+            fn keys(
+                object: &mut $crate::config::schema::Object,
+                generator: &mut ::schemars::SchemaGenerator,
+            ) {
+                $( object.required($known, "", ::schemars::json_schema!({"const": $word})); )?
+                $(
+                    $crate::config::object::property!(
+                        object, generator, stringify!($field), concat!($($field_doc),*), $type,
+                        $how $( ( $($arg)* ) )?
+                    );
+                )+
+            }
+        }
+
+        impl $crate::config::schema::Described for $name {
+            const NAME: Option<&'static str> = Some(stringify!($name));
+
+            fn describe(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                let mut object = $crate::config::schema::Object::default();
+                <Self as $crate::config::schema::Keys>::keys(&mut object, generator);
+                #[allow(unused_mut, reason = "only some types have rules")]
+                let mut schema = object.finish(stringify!($name), concat!($($doc),*));
+                $( $crate::config::schema::parts::extend(&mut schema, $rules()); )?
+                schema
+            }
         }
 
         impl ::dstack_backend_types::reading::FromObject for $name {
@@ -58,11 +91,11 @@ macro_rules! config {
 /// How one key is read; see [`config!`].
 macro_rules! key {
     ($obj:ident, $cx:ident, $key:expr, required) => { $obj.required($key, $cx) };
-    ($obj:ident, $cx:ident, $key:expr, required($f:expr)) => { $obj.required_with($key, $cx, $f) };
+    ($obj:ident, $cx:ident, $key:expr, required($f:expr $(, $s:expr)?)) => { $obj.required_with($key, $cx, $f) };
     ($obj:ident, $cx:ident, $key:expr, optional) => { $obj.optional($key, $cx) };
-    ($obj:ident, $cx:ident, $key:expr, optional($f:expr)) => { $obj.optional_with($key, $cx, $f) };
+    ($obj:ident, $cx:ident, $key:expr, optional($f:expr $(, $s:expr)?)) => { $obj.optional_with($key, $cx, $f) };
     ($obj:ident, $cx:ident, $key:expr, default($d:expr)) => { $obj.defaulted($key, $cx, || $d) };
-    ($obj:ident, $cx:ident, $key:expr, default($d:expr, $f:expr)) => {
+    ($obj:ident, $cx:ident, $key:expr, default($d:expr, $f:expr $(, $s:expr)?)) => {
         $obj.defaulted_with($key, $cx, || $d, $f)
     };
     ($obj:ident, $cx:ident, $key:expr, flat) => {
@@ -73,4 +106,40 @@ macro_rules! key {
     };
 }
 
-pub(crate) use {config, key};
+/// What the schema says of one key; see [`config!`].
+macro_rules! property {
+    ($obj:ident, $g:ident, $key:expr, $doc:expr, $type:ty, required $(($f:expr))?) => {{
+        let schema = $crate::config::schema::of::<$type>($g);
+        $obj.required($key, $doc, schema)
+    }};
+    ($obj:ident, $g:ident, $key:expr, $doc:expr, $type:ty, required($f:expr, $s:expr)) => {{
+        let schema = $s($g);
+        $obj.required($key, $doc, schema)
+    }};
+    ($obj:ident, $g:ident, $key:expr, $doc:expr, $type:ty, optional $(($f:expr))?) => {{
+        let schema = $crate::config::schema::of::<$type>($g);
+        $obj.optional($key, $doc, schema)
+    }};
+    ($obj:ident, $g:ident, $key:expr, $doc:expr, $type:ty, optional($f:expr, $s:expr)) => {{
+        let schema = $crate::config::schema::parts::nullable($s($g));
+        $obj.optional($key, $doc, schema)
+    }};
+    ($obj:ident, $g:ident, $key:expr, $doc:expr, $type:ty, default($d:expr $(, $f:expr)?)) => {{
+        let schema = $crate::config::schema::of::<$type>($g);
+        let default: $type = $d;
+        $obj.defaulted($key, $doc, schema, &default)
+    }};
+    ($obj:ident, $g:ident, $key:expr, $doc:expr, $type:ty, default($d:expr, $f:expr, $s:expr)) => {{
+        let schema = $s($g);
+        let default: $type = $d;
+        $obj.defaulted($key, $doc, schema, &default)
+    }};
+    ($obj:ident, $g:ident, $key:expr, $doc:expr, $type:ty, flat) => {
+        <$type as $crate::config::schema::Keys>::keys($obj, $g)
+    };
+    ($obj:ident, $g:ident, $key:expr, $doc:expr, $type:ty, named($name:expr, $how:ident $( ( $($arg:tt)* ) )?)) => {
+        $crate::config::object::property!($obj, $g, $name, $doc, $type, $how $( ( $($arg)* ) )?)
+    };
+}
+
+pub(crate) use {config, key, property};

@@ -2,12 +2,14 @@
 
 use dstack_backend_types::reading::{Failed, FromValue, Reader, describe};
 use dstack_backend_types::{deserialize_by_value, words};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::env::Env;
 use super::object::config;
 use super::profile::ProfileParams;
+use super::schema::{parts, rules};
 use super::task::at_least_one;
 use super::words::PresetTag;
 
@@ -31,23 +33,23 @@ config! {
         /// More wishes, for the agent.
         pub prompt: Option<Prompt> = optional,
         /// Tokens of context at least.
-        pub min_context_length: Option<u32> = optional(at_least_one),
+        pub min_context_length: Option<u32> = optional(at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// Milliseconds to the first token at most.
-        pub max_ttft: Option<u32> = optional(at_least_one),
+        pub max_ttft: Option<u32> = optional(at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// How many ways to try.
-        pub trials: Option<u32> = optional(at_least_one),
+        pub trials: Option<u32> = optional(at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// Earlier presets to start from.
         pub previous: Option<Vec<String>> = optional,
         /// Requests at once.
-        pub concurrency: Option<u32> = optional(at_least_one),
+        pub concurrency: Option<u32> = optional(at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// Tokens of a prompt; unset means 1024.
-        pub input_tokens: Option<u32> = optional(at_least_one),
+        pub input_tokens: Option<u32> = optional(at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// Tokens of an answer, at least 2; unset means 1024.
-        pub output_tokens: Option<u32> = optional(|value, cx| cx.integer_in(value, 2, i64::from(u32::MAX))),
+        pub output_tokens: Option<u32> = optional(|value, cx| cx.integer_in(value, 2, i64::from(u32::MAX)), parts::integer(2, i64::from(u32::MAX))),
         /// Tokens that all prompts start with; fewer than `input_tokens`.
         pub shared_prefix_tokens: Option<u32> = optional,
         /// Prompts of a data set instead of made-up ones.
-        pub dataset: Option<String> = optional(dataset),
+        pub dataset: Option<String> = optional(dataset, dataset_schema),
         /// Whether to measure the plain way first; unset means yes.
         pub baseline: Option<bool> = optional,
         /// The gateway to use.
@@ -60,7 +62,7 @@ config! {
         #[serde(flatten)]
         pub profile: ProfileParams = flat,
     }
-    check(PresetConfiguration::check)
+    check(PresetConfiguration::check) rules(rules::preset)
 }
 
 /// The model of a preset. A text is an exact repository.
@@ -178,6 +180,10 @@ impl PresetAgent {
             _ => Ok(()),
         }
     }
+}
+
+fn dataset_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "pattern": r"^(?!\s*random\s*$)\s*\S"})
 }
 
 fn dataset(value: &Value, cx: &mut Reader) -> Result<String, Failed> {

@@ -1,10 +1,14 @@
 //! How to tell whether a replica is ready.
 
+use std::collections::BTreeSet;
+
 use dstack_backend_types::reading::{Failed, FromValue, Reader};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
 use super::duration;
 use super::object::config;
+use super::schema::{self, parts, rules, scalars};
 use crate::jobs::{HttpHeader, HttpMethod, ProbeSpec, ProbeType};
 
 config! {
@@ -15,23 +19,23 @@ config! {
         #[serde(rename = "type")]
         pub kind: ProbeType = named("type", required),
         /// Path and query; unset means `/`.
-        pub url: Option<String> = optional(url),
+        pub url: Option<String> = optional(url, url_schema),
         /// Unset means get.
         pub method: Option<HttpMethod> = optional,
         /// Headers to send, 16 at most.
-        pub headers: Vec<HttpHeader> = default(Vec::new(), headers),
+        pub headers: Vec<HttpHeader> = default(Vec::new(), headers, headers_schema),
         /// Body to send, up to 2048 characters.
-        pub body: Option<String> = optional(body),
+        pub body: Option<String> = optional(body, parts::text_of_length(1, 2048)),
         /// Seconds to wait for the answer; unset means 10.
-        pub timeout: Option<u32> = optional(seconds),
+        pub timeout: Option<u32> = optional(seconds, scalars::duration_from(1)),
         /// Seconds between two probes; unset means 15.
-        pub interval: Option<u32> = optional(seconds),
+        pub interval: Option<u32> = optional(seconds, scalars::duration_from(1)),
         /// Successes in a row that make a replica ready; unset means 1.
-        pub ready_after: Option<u32> = optional(super::task::at_least_one),
+        pub ready_after: Option<u32> = optional(super::task::at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// Whether to stop probing once it is ready; unset means no.
         pub until_ready: Option<bool> = optional,
     }
-    check(ProbeConfig::check)
+    check(ProbeConfig::check) rules(rules::probe)
 }
 
 impl FromValue for HttpHeader {
@@ -45,6 +49,15 @@ impl FromValue for HttpHeader {
             value: value?,
         })
     }
+}
+
+fn url_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "pattern": r"^/[^\x00-\x1f\x7f-\x9f]*$", "maxLength": 2048})
+}
+
+fn headers_schema(generator: &mut SchemaGenerator) -> Schema {
+    let items = schema::of::<HttpHeader>(generator);
+    json_schema!({"type": "array", "items": items, "maxItems": 16})
 }
 
 fn seconds(value: &Value, cx: &mut Reader) -> Result<u32, Failed> {
@@ -139,8 +152,10 @@ impl ProbeSpec {
 /// The list of probes; no two are alike.
 pub(super) fn probes(value: &Value, cx: &mut Reader) -> Result<Vec<ProbeConfig>, Failed> {
     let list: Vec<ProbeConfig> = Vec::from_value(value, cx)?;
-    let double = |i: usize| list.iter().take(i).any(|other| Some(other) == list.get(i));
-    match (0..list.len()).find(|i| double(*i)) {
+    // Compared by what is written of them, so that a long list takes no longer than it must.
+    let mut seen = BTreeSet::new();
+    let mut is_new = |probe| seen.insert(serde_json::to_string(probe).unwrap_or_default());
+    match list.iter().position(|probe| !is_new(probe)) {
         Some(i) => Err(cx.fail(format!("probe {i} is the same as an earlier one"))),
         None => Ok(list),
     }

@@ -1,17 +1,18 @@
 //! Profile parameters: where and how to provision. Shared by runs, presets and `profiles.yml`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dstack_backend_types::BackendType;
 use dstack_backend_types::deserialize_by_value;
 use dstack_backend_types::reading::{Failed, FromValue, Reader, describe};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cron::{self, Cron};
 use super::duration::{self, Limit};
 use super::object::config;
 use super::references::{EntityReference, InstanceSelector, Tags, tags};
+use super::schema::{grammar, parts, scalars};
 use super::words::{
     CreationPolicy, SpotPolicy, StartupOrder, StopCriteria, VastAi, VastAiOfferOrder,
 };
@@ -45,15 +46,15 @@ config! {
         /// Whether and when to try again.
         pub retry: Option<ProfileRetry> = optional,
         /// Seconds a job may run; unset and off mean for ever.
-        pub max_duration: Option<Limit> = default(None, duration::limit),
+        pub max_duration: Option<Limit> = default(None, duration::limit, scalars::limit),
         /// Seconds a job gets to end by itself; unset means 300.
-        pub stop_duration: Option<Limit> = default(None, duration::limit),
+        pub stop_duration: Option<Limit> = default(None, duration::limit, scalars::limit),
         /// US dollars an hour for the whole machine, above 0.
-        pub max_price: Option<f64> = optional(price),
+        pub max_price: Option<f64> = optional(price, scalars::above_zero),
         /// Whether machines may be made; unset means yes.
         pub creation_policy: Option<CreationPolicy> = optional,
         /// Seconds an idle instance is kept, negative for good. Unset: 300 for runs, 259,200 for fleets.
-        pub idle_duration: Option<i64> = default(None, duration::idle),
+        pub idle_duration: Option<i64> = default(None, duration::idle, scalars::idle),
         /// When a run counts as wasting its GPUs.
         pub utilization_policy: Option<UtilizationPolicy> = optional,
         /// In which order nodes start; unset means any.
@@ -65,9 +66,9 @@ config! {
         /// Fleets to use.
         pub fleets: Option<Vec<EntityReference>> = optional,
         /// Existing instances to use; then nothing else is used.
-        pub instances: Option<Vec<InstanceSelector>> = optional(instances),
+        pub instances: Option<Vec<InstanceSelector>> = optional(instances, grammar::instances),
         /// Tags for what the provider makes.
-        pub tags: Option<Tags> = optional(tags),
+        pub tags: Option<Tags> = optional(tags, scalars::tags),
         /// Options of single backends, one entry each.
         pub backend_options: Option<Vec<BackendOptions>> = optional(backend_options),
     }
@@ -211,9 +212,9 @@ config! {
     /// When a run counts as wasting its GPUs.
     pub struct UtilizationPolicy {
         /// Per cent that every GPU must stay under.
-        pub min_gpu_utilization: u32 = required(|value, cx| cx.integer_in(value, 0, 100)),
+        pub min_gpu_utilization: u32 = required(|value, cx| cx.integer_in(value, 0, 100), parts::integer(0, 100)),
         /// For so many seconds, at least 300.
-        pub time_window: i64 = required(duration::at_least(300)),
+        pub time_window: i64 = required(duration::at_least(300), scalars::duration_from(300)),
     }
 }
 
@@ -221,7 +222,7 @@ config! {
     /// When a run starts.
     pub struct Schedule {
         /// In UTC; the earliest counts.
-        pub cron: Vec<Cron> = required(cron::some),
+        pub cron: Vec<Cron> = required(cron::some, scalars::crons),
     }
 }
 
@@ -244,9 +245,9 @@ config! {
         /// How to sort; unset means by score.
         pub offer_order: Option<VastAiOfferOrder> = optional,
         /// From 0 to 1; unset means 0.9.
-        pub min_reliability: Option<f64> = optional(fraction),
+        pub min_reliability: Option<f64> = optional(fraction, parts::number(json!({"minimum": 0, "maximum": 1}))),
         /// 0 or more.
-        pub min_score: Option<i64> = optional(|value, cx| cx.integer_in(value, 0, i64::MAX)),
+        pub min_score: Option<i64> = optional(|value, cx| cx.integer_in(value, 0, i64::MAX), parts::integer(0, i64::MAX)),
     }
 }
 
@@ -292,12 +293,9 @@ pub(super) fn backend_options(
     cx: &mut Reader,
 ) -> Result<Vec<BackendOptions>, Failed> {
     let list: Vec<BackendOptions> = Vec::from_value(value, cx)?;
-    for (i, options) in list.iter().enumerate() {
-        if list
-            .iter()
-            .take(i)
-            .any(|other| other.backend() == options.backend())
-        {
+    let mut seen = BTreeSet::new();
+    for options in &list {
+        if !seen.insert(options.backend()) {
             return Err(cx.fail(format!("options of {} are given twice", options.backend())));
         }
     }

@@ -1,11 +1,15 @@
 //! Limits for the requests to a service.
 
+use std::collections::BTreeSet;
+
 use dstack_backend_types::deserialize_by_value;
 use dstack_backend_types::reading::{Failed, FromValue, Reader};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::object::config;
+use super::schema::parts;
 
 /// The most requests a second that still fit the proxies, which count a minute's in 63 bits.
 const MAX_RPS: f64 = 9_223_372_036_854_775_807.0 / 60.0;
@@ -15,13 +19,13 @@ config! {
     /// A limit for the requests below a path.
     pub struct RateLimit {
         /// Start of the path.
-        pub prefix: String = default("/".to_owned(), prefix),
+        pub prefix: String = default("/".to_owned(), prefix, prefix_schema),
         /// Who shares a limit.
         pub key: RateLimitKey = default(RateLimitKey::IpAddress {}),
         /// Requests a second, one a minute at least.
-        pub rps: f64 = required(rps),
+        pub rps: f64 = required(rps, parts::number(json!({"minimum": MIN_RPS, "maximum": MAX_RPS}))),
         /// Requests that may come at once on top.
-        pub burst: i64 = default(0, |value, cx| cx.integer_in(value, 0, i64::MAX)),
+        pub burst: i64 = default(0, |value, cx| cx.integer_in(value, 0, i64::MAX), parts::integer(0, i64::MAX)),
     }
 }
 
@@ -50,6 +54,10 @@ impl FromValue for RateLimitKey {
         obj.finish(cx)?;
         read
     }
+}
+
+fn prefix_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "pattern": r"^/[^\s\\{}]*$", "maxLength": 4094})
 }
 
 fn header(value: &Value, cx: &mut Reader) -> Result<String, Failed> {
@@ -89,12 +97,9 @@ fn rps(value: &Value, cx: &mut Reader) -> Result<f64, Failed> {
 /// The list of limits; each prefix once.
 pub(super) fn rate_limits(value: &Value, cx: &mut Reader) -> Result<Vec<RateLimit>, Failed> {
     let list: Vec<RateLimit> = Vec::from_value(value, cx)?;
-    for (i, limit) in list.iter().enumerate() {
-        if list
-            .iter()
-            .take(i)
-            .any(|other| other.prefix == limit.prefix)
-        {
+    let mut seen = BTreeSet::new();
+    for limit in &list {
+        if !seen.insert(&limit.prefix) {
             return Err(cx.fail(format!("the prefix {} occurs twice", limit.prefix)));
         }
     }

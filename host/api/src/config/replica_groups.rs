@@ -10,6 +10,7 @@ use super::groups;
 use super::object::config;
 use super::run::python;
 use super::scaling::{ScalingSpec, check_scaling};
+use super::schema::{rules, scalars};
 use super::service::{ServiceConfiguration, replicas_range};
 use super::words::{PythonVersion, SpotPolicy};
 
@@ -17,7 +18,7 @@ config! {
     /// Some replicas of a service that are alike.
     pub struct ReplicaGroup {
         /// Its name; unset in a file means its position.
-        pub name: Option<String> = optional(groups::name),
+        pub name: Option<String> = optional(groups::name, scalars::group_name),
         /// How many; older files say `count`.
         #[serde(flatten)]
         pub replicas: GroupReplicas = flat,
@@ -34,7 +35,7 @@ config! {
         /// Container image; unset means the service's.
         pub image: Option<String> = optional,
         /// Python to set up; unset means the service's.
-        pub python: Option<PythonVersion> = optional(python),
+        pub python: Option<PythonVersion> = optional(python, scalars::python),
         /// Whether the default image has the CUDA compiler; unset means as the service.
         pub nvcc: Option<bool> = optional,
         /// Whether a Docker daemon is started; unset means as the service.
@@ -44,7 +45,7 @@ config! {
         /// Makes this group the router before the others.
         pub router: Option<RouterConfig> = optional,
     }
-    check(ReplicaGroup::check)
+    check(ReplicaGroup::check) rules(rules::replica_group)
 }
 
 /// Least and most replicas of a group, both there.

@@ -11,6 +11,7 @@ use super::env::Env;
 use super::object::config;
 use super::paths::MountPoint;
 use super::profile::ProfileParams;
+use super::schema::{self, grammar, parts, scalars};
 use super::service::ServiceConfiguration;
 use super::sources::{FileMapping, RepoSpec, repos};
 use super::task::TaskConfiguration;
@@ -25,7 +26,7 @@ config! {
         /// Container image; excludes `python` and `docker`.
         pub image: Option<String> = optional,
         /// `user[:group]`; unset means the image's.
-        pub user: Option<String> = optional(user),
+        pub user: Option<String> = optional(user, grammar::user),
         /// Whether the container may do everything.
         pub privileged: bool = default(false),
         /// Split like a shell does; the commands are its arguments then.
@@ -35,9 +36,9 @@ config! {
         /// Kept for older clients, without effect.
         pub home_dir: String = default("/root".to_owned()),
         /// Login for the image's registry.
-        pub registry_auth: Option<RegistryAuth> = optional(registry_auth),
+        pub registry_auth: Option<RegistryAuth> = optional(registry_auth, schema::of::<RegistryAuth>),
         /// Python to set up in the default image.
-        pub python: Option<PythonVersion> = optional(python),
+        pub python: Option<PythonVersion> = optional(python, scalars::python),
         /// Whether the default image has the CUDA compiler.
         pub nvcc: Option<bool> = optional,
         /// Whether only one branch is cloned; unset means true, false for dev environments.
@@ -45,17 +46,17 @@ config! {
         /// Environment variables.
         pub env: Env = default(Env::default()),
         /// Shell of the commands; unset means `/bin/sh` with an image, else `/bin/bash`.
-        pub shell: Option<String> = optional(shell),
+        pub shell: Option<String> = optional(shell, scalars::shell),
         /// What is asked of each machine.
         pub resources: ResourcesSpec = default(ResourcesSpec::default()),
         /// 0 to 100, higher goes first; unset means 0.
-        pub priority: Option<u32> = optional(|value, cx| cx.integer_in(value, 0, 100)),
+        pub priority: Option<u32> = optional(|value, cx| cx.integer_in(value, 0, 100), parts::integer(0, 100)),
         /// Volumes and folders to mount.
         pub volumes: Vec<MountPoint> = default(Vec::new()),
         /// Whether a Docker daemon is started in the container; makes it privileged.
         pub docker: Option<bool> = optional,
         /// The repository to put into the container, one at most.
-        pub repos: Vec<RepoSpec> = default(Vec::new(), repos),
+        pub repos: Vec<RepoSpec> = default(Vec::new(), repos, grammar::repos),
         /// Files to put into the container.
         pub files: Vec<FileMapping> = default(Vec::new()),
         /// Whether the job may talk to the server.

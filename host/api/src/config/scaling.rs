@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::duration;
 use super::object::config;
+use super::schema::scalars;
 use super::words::ScalingMetric;
 
 /// Seconds of the window when none is given.
@@ -17,13 +18,13 @@ config! {
         /// What is watched.
         pub metric: ScalingMetric = required,
         /// Its wanted value for each replica, above 0.
-        pub target: f64 = required(target),
+        pub target: f64 = required(target, scalars::above_zero),
         /// Seconds over which it is averaged: 30, 60 or 300; unset means 60.
-        pub window: Option<i64> = optional(window),
+        pub window: Option<i64> = optional(window, scalars::window),
         /// Seconds between two changes upwards.
-        pub scale_up_delay: i64 = default(300, duration::positive),
+        pub scale_up_delay: i64 = default(300, duration::positive, scalars::duration_from(0)),
         /// Seconds between two changes downwards.
-        pub scale_down_delay: i64 = default(600, duration::positive),
+        pub scale_down_delay: i64 = default(600, duration::positive, scalars::duration_from(0)),
     }
 }
 

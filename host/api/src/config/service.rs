@@ -3,6 +3,7 @@
 use dstack_backend_types::deserialize_by_value;
 use dstack_backend_types::reading::{Failed, FromObject, FromValue, Obj, Reader, describe};
 use dstack_backend_types::resources::Range;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,12 +16,13 @@ use super::references::EntityReference;
 use super::replica_groups::{ReplicaGroup, check_groups, replica_groups};
 use super::run::RunBase;
 use super::scaling::{ScalingSpec, check_scaling};
+use super::schema::{self, grammar, rules};
 
 config! {
     /// Something that answers requests.
     pub struct ServiceConfiguration {
         /// The port it listens on.
-        pub port: PortMapping = required(PortMapping::service),
+        pub port: PortMapping = required(PortMapping::service, grammar::service_port),
         /// The gateway that publishes it; unset means the default one if there is any.
         pub gateway: Option<GatewayChoice> = optional,
         /// Whether the in-server proxy removes its own path; gateways have none.
@@ -36,7 +38,7 @@ config! {
         /// Limits for requests.
         pub rate_limits: Vec<RateLimit> = default(Vec::new(), rate_limits),
         /// When a replica is ready; unset means a default probe for models, none else.
-        pub probes: Option<Vec<ProbeConfig>> = optional(probes),
+        pub probes: Option<Vec<ProbeConfig>> = optional(probes, probes_schema),
         /// Replicas and their groups.
         #[serde(flatten)]
         pub replication: Replication = flat,
@@ -49,7 +51,7 @@ config! {
         #[serde(flatten)]
         pub profile: ProfileParams = flat,
     }
-    known("type") check(ServiceConfiguration::check)
+    known("type" = "service") check(ServiceConfiguration::check) rules(rules::service)
 }
 
 impl ServiceConfiguration {
@@ -68,6 +70,11 @@ impl ServiceConfiguration {
         }
         check_scaling(self.replication.replicas, self.scaling.as_ref(), cx)
     }
+}
+
+fn probes_schema(generator: &mut SchemaGenerator) -> Schema {
+    let items = schema::of::<ProbeConfig>(generator);
+    json_schema!({"type": "array", "items": items, "uniqueItems": true})
 }
 
 /// How many replicas, or which groups of them.

@@ -2,10 +2,12 @@
 
 use dstack_backend_types::deserialize_by_value;
 use dstack_backend_types::reading::{Failed, FromValue, Reader};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::object::config;
+use super::schema::rules;
 use crate::jobs::RepoExistsAction;
 
 /// A local file or folder that is copied into the container.
@@ -89,11 +91,15 @@ config! {
         /// The commit to check out.
         pub hash: Option<String> = optional,
         /// Where, in the container; relative to the working folder.
-        pub path: String = default(".".to_owned(), repo_target),
+        pub path: String = default(".".to_owned(), repo_target, repo_target_schema),
         /// What to do if that folder is not empty.
         pub if_exists: RepoExistsAction = default(RepoExistsAction::Error),
     }
-    check(RepoSpec::check)
+    check(RepoSpec::check) rules(rules::repo)
+}
+
+fn repo_target_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": ["string", "number"], "pattern": "^(?!~[^/])"})
 }
 
 fn repo_target(value: &Value, cx: &mut Reader) -> Result<String, Failed> {

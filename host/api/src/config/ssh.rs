@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::fleet::Blocks;
 use super::object::config;
+use super::schema::{self, choices};
 
 config! {
     /// Own hosts and how to reach them.
@@ -21,13 +22,13 @@ config! {
         /// Key file of all hosts that do not say otherwise; read by the client.
         pub identity_file: Option<String> = optional,
         /// The key itself; set by the client, never shown.
-        pub ssh_key: Option<SshKey> = optional(ssh_key),
+        pub ssh_key: Option<SshKey> = optional(ssh_key, schema::of::<SshKey>),
         /// A host to go through.
         pub proxy_jump: Option<SshProxyParams> = optional,
         /// The hosts.
         pub hosts: Vec<SshHost> = required,
         /// The private network the hosts share.
-        pub network: Option<String> = optional(network),
+        pub network: Option<String> = optional(network, choices::address),
     }
 }
 
@@ -43,7 +44,7 @@ config! {
         /// Key file; read by the client.
         pub identity_file: String = required,
         /// The key itself; set by the client, never shown.
-        pub ssh_key: Option<SshKey> = optional(ssh_key),
+        pub ssh_key: Option<SshKey> = optional(ssh_key, schema::of::<SshKey>),
     }
 }
 
@@ -61,9 +62,9 @@ config! {
         /// A host to go through; unset means the common one.
         pub proxy_jump: Option<SshProxyParams> = optional,
         /// Address in the private network.
-        pub internal_ip: Option<String> = optional(internal_ip),
+        pub internal_ip: Option<String> = optional(internal_ip, choices::address),
         /// The key itself; set by the client, never shown.
-        pub ssh_key: Option<SshKey> = optional(ssh_key),
+        pub ssh_key: Option<SshKey> = optional(ssh_key, schema::of::<SshKey>),
         /// Into how many parts the host is split; unset means as the fleet.
         pub blocks: Option<Blocks> = optional,
     }

@@ -9,14 +9,15 @@ use super::object::config;
 use super::paths::PortMapping;
 use super::profile::ProfileParams;
 use super::run::RunBase;
+use super::schema::{choices, parts, rules, scalars};
 
 config! {
     /// A command that ends, on one or more nodes.
     pub struct TaskConfiguration {
         /// How many nodes; unset means 1. Excludes `groups`.
-        pub nodes: Option<u32> = optional(at_least_one),
+        pub nodes: Option<u32> = optional(at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// Nodes of different sorts.
-        pub groups: Option<Vec<NodeGroup>> = optional(node_groups),
+        pub groups: Option<Vec<NodeGroup>> = optional(node_groups, choices::node_groups),
         /// Ports to forward to the person's machine.
         pub ports: Vec<PortMapping> = default(Vec::new()),
         /// What to run; may be empty if the image has a command.
@@ -28,7 +29,7 @@ config! {
         #[serde(flatten)]
         pub profile: ProfileParams = flat,
     }
-    known("type") check(TaskConfiguration::check)
+    known("type" = "task") check(TaskConfiguration::check) rules(rules::task)
 }
 
 pub(crate) fn at_least_one(value: &Value, cx: &mut Reader) -> Result<u32, Failed> {
@@ -66,9 +67,9 @@ config! {
     /// Some nodes of a task that are alike.
     pub struct NodeGroup {
         /// Its name; unset in a file means its position.
-        pub name: Option<String> = optional(groups::name),
+        pub name: Option<String> = optional(groups::name, scalars::group_name),
         /// How many nodes, at least 1.
-        pub nodes: u32 = default(1, at_least_one),
+        pub nodes: u32 = default(1, at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// What is asked of each machine.
         pub resources: ResourcesSpec = default(ResourcesSpec::default()),
         /// What to run.

@@ -6,4 +6,5 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod schemas;
 mod wire;

@@ -54,7 +54,7 @@ const DOUBLES: &[(&str, &str)] = &[
     ("generic-array", "follows sha1 and ssh-key"),
     (
         "num-bigint",
-        "jsonschema, which only tests use, needs 0.4; ssh-key's RSA keys 0.5",
+        "jsonschema, which only tests use, needs 0.4, russh 0.5",
     ),
 ];
 
