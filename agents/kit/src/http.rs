@@ -3,6 +3,7 @@
 mod body;
 mod error;
 mod listen;
+mod payload;
 mod reply;
 mod request;
 mod router;
@@ -10,7 +11,8 @@ mod server;
 
 pub use error::HttpError;
 pub use listen::{Listen, Listener};
-pub use reply::{Body, Reply};
+pub use payload::Body;
+pub use reply::Reply;
 pub use request::Request;
 pub use router::Router;
 pub use server::{GRACE, serve};

@@ -22,5 +22,6 @@
 
 pub mod http;
 pub mod logging;
+pub mod rotating;
 pub mod stop;
 pub mod websocket;

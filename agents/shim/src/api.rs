@@ -11,6 +11,7 @@ use dstack_agent_protocol::shim::{
 use dstack_agent_protocol::{COMPATIBLE_VERSION, Healthcheck, SHIM_SERVICE};
 use http::StatusCode;
 
+use crate::dcgm;
 use crate::lifecycle;
 use crate::registry::Slot;
 use crate::shim::Shim;
@@ -20,13 +21,12 @@ type Handled = Result<Reply, HttpError>;
 /// All calls of the API.
 pub(crate) fn router(shim: Arc<Shim>) -> Router<Shim> {
     Router::new(shim)
+        .observed_by(|shim| shim.last_needed.renew())
         .get("/api/healthcheck", async |_, _| {
             Ok(Reply::json(&healthcheck()))
         })
         .post("/api/shutdown", shutdown)
-        .get("/api/instance/health", async |_, _| {
-            Ok(Reply::json(&InstanceHealth::default()))
-        })
+        .get("/api/instance/health", health)
         .get("/api/instance/info", async |shim: Arc<Shim>, _| {
             Ok(Reply::json(&info(&shim)))
         })
@@ -54,13 +54,31 @@ pub(crate) fn router(shim: Arc<Shim>) -> Router<Shim> {
         .get("/api/tasks/{id}", task)
         .post("/api/tasks/{id}/terminate", terminate)
         .post("/api/tasks/{id}/remove", remove)
-        .get("/metrics/tasks/{id}", async |_, _| {
-            // Without the exporter nothing can be told, whatever the task.
-            Err(HttpError::new(
-                StatusCode::NOT_FOUND,
-                "DCGM Exporter is not available",
-            ))
-        })
+        .get("/metrics/tasks/{id}", metrics)
+}
+
+async fn health(shim: Arc<Shim>, _: Request) -> Handled {
+    let dcgm = match shim.health.get() {
+        Some(health) => health.check().await,
+        None => None,
+    };
+    Ok(Reply::json(&InstanceHealth { dcgm }))
+}
+
+/// `GET /metrics/tasks/{id}`: what the exporter tells about the task's GPUs.
+async fn metrics(shim: Arc<Shim>, request: Request) -> Handled {
+    let not_found = |text| HttpError::new(StatusCode::NOT_FOUND, text);
+    // Without the exporter nothing can be told, whatever the task.
+    let exporter = shim.exporter.get();
+    let exporter = exporter.ok_or_else(|| not_found("DCGM Exporter is not available"))?;
+    let slot = shim.tasks.get(request.param("id"));
+    let slot = slot.ok_or_else(|| not_found("Task not found"))?;
+    let gpus = slot.read(|task| task.gpus.clone()).unwrap_or_default();
+    let text = exporter
+        .metrics()
+        .await
+        .map_err(|reason| HttpError::new(StatusCode::BAD_GATEWAY, reason))?;
+    Ok(Reply::text(dcgm::of_gpus(&text, &gpus)))
 }
 
 fn healthcheck() -> Healthcheck {

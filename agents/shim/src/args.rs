@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
 use clap::{Parser, ValueEnum};
+use dstack_agent_kit::http::Listen;
 use dstack_agent_kit::logging::Level;
 use dstack_agent_protocol::{
     CONTAINER_SSH_PORT, DCGM_EXPORTER_PORT, RUNNER_PORT, SHIM_PORT, shim::NetworkMode,
@@ -37,12 +38,20 @@ pub struct Args {
     /// Where an update of the shim is written. Default: the running file
     #[arg(long, env = "DSTACK_SHIM_BINARY_PATH")]
     pub shim_binary_path: Option<PathBuf>,
-    /// Port of the API on localhost.
-    #[arg(long, env = "DSTACK_SHIM_HTTP_PORT", default_value_t = SHIM_PORT)]
-    pub shim_http_port: u16,
-    /// Serves the API on this Unix socket instead of a port.
+    /// Port of the API on localhost. Default: 10998, or none with --socket
+    #[arg(long, env = "DSTACK_SHIM_HTTP_PORT")]
+    pub shim_http_port: Option<u16>,
+    /// Serves the API on this Unix socket, which only its owner may use, and on a port only if one is given.
     #[arg(long, env = "DSTACK_SHIM_SOCKET")]
     pub socket: Option<PathBuf>,
+    /// Switches the machine off after so many seconds without a request and without a task; 0 means never.
+    #[arg(
+        long,
+        env = "DSTACK_SHIM_IDLE_SHUTDOWN",
+        value_name = "SECONDS",
+        default_value_t = 0
+    )]
+    pub idle_shutdown: u64,
     /// Runs tasks in containers or as processes.
     #[arg(
         long,
@@ -102,6 +111,22 @@ pub struct Args {
     /// Writes host_info.json at the start.
     #[arg(long, env = "DSTACK_SERVICE_MODE", value_parser = FalseyValueParser::new())]
     pub service: bool,
+}
+
+impl Args {
+    /// Where the API is served. A task with the machine's own network reaches ports of the loopback too, hence no port
+    /// beside a socket unless it is asked for.
+    pub(crate) fn listen(&self) -> Vec<Listen> {
+        let port = self
+            .shim_http_port
+            .or_else(|| self.socket.is_none().then_some(SHIM_PORT));
+        let on_port = port.map(|port| Listen::Tcp {
+            host: "localhost".to_owned(),
+            port,
+        });
+        let on_socket = self.socket.clone().map(Listen::Unix);
+        on_socket.into_iter().chain(on_port).collect()
+    }
 }
 
 fn level_word(word: &str) -> Result<String, dstack_agent_kit::logging::ParseLevelError> {
@@ -181,7 +206,9 @@ mod tests {
     #[test]
     fn flags_have_the_defaults_of_the_api() {
         let args = Args::try_parse_from(["dstack-shim"]).unwrap();
-        assert_eq!((args.shim_http_port, args.runner_http_port), (10998, 10999));
+        assert_eq!((args.listen().len(), args.runner_http_port), (1, 10999));
+        assert_eq!(args.listen()[0].to_string(), "localhost:10998");
+        assert_eq!(args.idle_shutdown, 0);
         assert_eq!(args.runtime, RuntimeKind::Docker);
         assert_eq!(args.pass_env.len(), 6);
         let args = Args::try_parse_from([
@@ -196,6 +223,21 @@ mod tests {
         assert_eq!(args.shim_log_level, Level::Debug);
         assert!(Args::try_parse_from(["dstack-shim", "--runner-log-level", "loud"]).is_err());
         assert!(Args::try_parse_from(["dstack-shim", "something"]).is_err());
+    }
+
+    #[test]
+    fn beside_a_socket_a_port_opens_only_if_it_is_asked_for() {
+        let listen = |words: &[&str]| {
+            let args = Args::try_parse_from([&["dstack-shim"], words].concat()).unwrap();
+            let told: Vec<_> = args.listen().iter().map(ToString::to_string).collect();
+            told.join(" ")
+        };
+        assert_eq!(listen(&["--socket", "/s"]), "/s");
+        assert_eq!(
+            listen(&["--socket", "/s", "--shim-http-port", "7"]),
+            "/s localhost:7"
+        );
+        assert_eq!(listen(&["--shim-http-port", "7"]), "localhost:7");
     }
 
     #[test]

@@ -59,29 +59,29 @@ pub(crate) async fn release(shim: &Shim, slot: &Slot) -> bool {
 
 /// Unmounts the task's volumes, but for those that another task uses too.
 async fn unmount_volumes(shim: &Shim, id: &str, slot: &Slot) -> Result<(), String> {
-    let mut names: Vec<String> = slot.read(|task| {
-        task.config
-            .volumes
-            .iter()
-            .map(|volume| volume.name.clone())
-            .collect()
+    let names: Vec<String> = slot.read(|task| {
+        let volumes = task.config.volumes.iter();
+        volumes.map(|volume| volume.name.clone()).collect()
     });
-    if names.is_empty() {
-        return Ok(());
-    }
-    for other in shim.tasks.all() {
-        other.read(|task| {
-            if task.config.id != id && !task.is_cleaned_up {
-                names.retain(|name| !task.config.volumes.iter().any(|v| v.name == *name));
-            }
+    for name in names {
+        // Held over the question and the deed: a task that comes meanwhile mounts the volume again afterwards.
+        let _one_change = shim.volume_locks.lock(&name).await;
+        let is_used = shim.tasks.all().iter().any(|other| {
+            other.read(|task| {
+                task.config.id != id
+                    && !task.is_cleaned_up
+                    && task.config.volumes.iter().any(|volume| volume.name == name)
+            })
         });
+        if is_used {
+            continue;
+        }
+        tokio::task::spawn_blocking(move || volumes::unmount(&name))
+            .await
+            .map_err(|err| err.to_string())?
+            .map_err(|err| err.to_string())?;
     }
-    let unmount =
-        tokio::task::spawn_blocking(move || names.iter().try_for_each(|n| volumes::unmount(n)));
-    unmount
-        .await
-        .map_err(|err| err.to_string())?
-        .map_err(|err| err.to_string())
+    Ok(())
 }
 
 impl Shim {

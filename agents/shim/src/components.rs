@@ -1,6 +1,8 @@
 //! The agents' own binaries on this machine: their state, and their replacement by newer ones.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use crate::download;
 
 /// How long a binary may take to tell its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const FALLBACK_SHIM_PATH: &str = "/usr/local/bin/dstack-shim";
 
 /// The runner and the shim on this machine.
@@ -25,6 +28,7 @@ pub(crate) struct Components {
     runner: Arc<Entry>,
     shim: Arc<Entry>,
     installs: TaskTracker,
+    stop: Stop,
 }
 
 #[derive(Debug)]
@@ -36,10 +40,11 @@ struct Entry {
 
 impl Components {
     /// Looks at both binaries; downloads the runner if it is absent and the settings say where from.
-    pub(crate) async fn start(args: &Args) -> anyhow::Result<Self> {
+    pub(crate) async fn start(args: &Args, stop: &Stop) -> anyhow::Result<Self> {
         let runner = Entry::new(RUNNER_SERVICE, args.runner_binary_path.clone());
         if !args.runner_download_url.is_empty() && !runner.path.exists() {
-            download::install(&args.runner_download_url, &runner.path)
+            runner
+                .replace(&args.runner_download_url)
                 .await
                 .context("the runner cannot be downloaded")?;
         }
@@ -59,6 +64,7 @@ impl Components {
             runner: Arc::new(runner),
             shim: Arc::new(shim),
             installs: TaskTracker::new(),
+            stop: stop.clone(),
         })
     }
 
@@ -82,10 +88,15 @@ impl Components {
         if !entry.begin_install() {
             return Err(HttpError::conflict("already installing"));
         }
-        let entry = Arc::clone(entry);
+        let (entry, stop) = (Arc::clone(entry), self.stop.clone());
         self.installs.spawn(async move {
-            if let Err(err) = download::install(&request.url, &entry.path).await {
-                tracing::error!(component = entry.name, error = %err, "a download failed");
+            let replaced = tokio::select! {
+                replaced = entry.replace(&request.url) => replaced,
+                () = stop.requested() => Err(anyhow::anyhow!("the shim is stopped")),
+            };
+            if let Err(err) = replaced {
+                let error = format!("{err:#}");
+                tracing::error!(component = entry.name, error, "a component stays as it is");
             }
             if let Err(err) = entry.check().await {
                 tracing::error!(component = entry.name, error = %err, "a component does not work");
@@ -94,7 +105,7 @@ impl Components {
         Ok(())
     }
 
-    /// Waits for downloads under way, unless the stop is forced.
+    /// Waits until downloads under way have noticed the stop.
     pub(crate) async fn wait(&self, stop: &Stop) {
         self.installs.close();
         tokio::select! {
@@ -138,6 +149,16 @@ impl Entry {
         true
     }
 
+    /// Downloads the file and puts it in place once it has told a version: a broken shim could never be replaced.
+    async fn replace(&self, url: &str) -> anyhow::Result<()> {
+        let fetched = download::fetch(url, &self.path).await?;
+        version(self.name, fetched.path())
+            .await
+            .with_context(|| format!("what {url} gave does not work"))?;
+        fetched.put_in_place()?;
+        Ok(())
+    }
+
     /// Asks the file for its version. An absent file is no error.
     async fn check(&self) -> anyhow::Result<()> {
         if !self.path.exists() {
@@ -158,17 +179,31 @@ impl Entry {
 }
 
 async fn version(name: &str, path: &Path) -> anyhow::Result<String> {
-    let run = Command::new(path)
-        .arg("--version")
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(VERSION_LIMIT, run)
+    let output = tokio::time::timeout(VERSION_LIMIT, run(path))
         .await
         .with_context(|| format!("{} --version hangs", path.display()))?
         .with_context(|| format!("{} cannot be run", path.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     parse_version(name, &text)
         .with_context(|| format!("{} --version printed {text:?}", path.display()))
+}
+
+async fn run(path: &Path) -> io::Result<Output> {
+    loop {
+        let output = Command::new(path)
+            .arg("--version")
+            .kill_on_drop(true)
+            .output()
+            .await;
+        match output {
+            // A child that another thread has just forked still has the file open for writing, until it becomes its
+            // program.
+            Err(err) if err.kind() == io::ErrorKind::ExecutableFileBusy => {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            other => return other,
+        }
+    }
 }
 
 /// The third word of `<name> version <version>`.

@@ -2,6 +2,7 @@
 
 mod container_config;
 mod pull;
+mod tool;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,6 +22,7 @@ use futures_util::StreamExt;
 
 pub(crate) use container_config::{HOME_LABEL, IS_TASK_LABEL, Request, TASK_ID_LABEL, gpu_ids};
 pub(crate) use pull::{can_have_image, pull};
+pub(crate) use tool::Tool;
 
 const LOG_LINES_KEPT: usize = 5;
 const NOT_FOUND: u16 = 404;
@@ -305,6 +307,19 @@ pub(crate) fn ports_of(container: &ContainerInspectResponse) -> Vec<PortMapping>
     // The runner's port first, as 10999 before 10022, whatever order the map has.
     mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.container));
     mappings
+}
+
+/// Makes the image of the tests if it is not there.
+#[cfg(test)]
+pub(crate) fn test_image() {
+    let root = std::path::PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap());
+    let script = root.join("../../tests/support/images/small.sh");
+    let made = std::process::Command::new(script).output().unwrap();
+    let text = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(
+        made.status.success(),
+        "this test needs a Docker engine: {text}"
+    );
 }
 
 #[cfg(test)]

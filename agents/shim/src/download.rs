@@ -1,9 +1,9 @@
 //! Fetches an agent's binary and puts it in place at once, so that running copies go on with the old file.
 
 use std::fs::{self, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
@@ -19,8 +19,33 @@ use hyper_util::rt::TokioExecutor;
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
 const MOST_REDIRECTS: usize = 10;
 
-/// Downloads `url` and renames it to `path`, executable.
-pub(crate) async fn install(url: &str, path: &Path) -> anyhow::Result<()> {
+/// A complete download beside its place. The file is deleted with this value, unless it was put in place.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    temporary: PathBuf,
+    target: PathBuf,
+}
+
+impl Fetched {
+    pub(crate) fn path(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Replaces the target at once, so that running copies go on with the old file.
+    pub(crate) fn put_in_place(self) -> io::Result<()> {
+        fs::rename(&self.temporary, &self.target)
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        // Gone under this name when it was put in place.
+        drop(fs::remove_file(&self.temporary));
+    }
+}
+
+/// Downloads `url` into an executable file beside `path`.
+pub(crate) async fn fetch(url: &str, path: &Path) -> anyhow::Result<Fetched> {
     let name = path
         .file_name()
         .context("the target has no file name")?
@@ -30,16 +55,14 @@ pub(crate) async fn install(url: &str, path: &Path) -> anyhow::Result<()> {
         .unwrap_or_default()
         .subsec_nanos();
     // In the same directory, since a rename does not cross file systems.
-    let temporary = path.with_file_name(format!(".{nanos}-{name}"));
-    let result = match tokio::time::timeout(DOWNLOAD_LIMIT, download(url, &temporary)).await {
-        Ok(Ok(())) => fs::rename(&temporary, path).map_err(Into::into),
-        Ok(Err(err)) => Err(err),
-        Err(_) => bail!("{url} took longer than {} s", DOWNLOAD_LIMIT.as_secs()),
+    let fetched = Fetched {
+        temporary: path.with_file_name(format!(".{nanos}-{name}")),
+        target: path.to_owned(),
     };
-    if result.is_err() {
-        drop(fs::remove_file(&temporary));
-    }
-    result
+    tokio::time::timeout(DOWNLOAD_LIMIT, download(url, &fetched.temporary))
+        .await
+        .with_context(|| format!("{url} took longer than {} s", DOWNLOAD_LIMIT.as_secs()))??;
+    Ok(fetched)
 }
 
 async fn download(url: &str, path: &Path) -> anyhow::Result<()> {

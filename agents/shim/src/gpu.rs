@@ -1,10 +1,12 @@
 //! The machine's GPUs: what there is and who uses it.
 
+mod amd;
 mod detect;
 mod lock;
 mod parse;
+mod tenstorrent;
 
-pub(crate) use detect::{Detected, detect};
+pub(crate) use detect::{Detected, Machine, detect};
 pub(crate) use lock::GpuLock;
 
 /// Maker of the GPUs, with the words of the API.

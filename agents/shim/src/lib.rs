@@ -10,14 +10,18 @@ mod api;
 mod args;
 mod clean_up;
 mod components;
+mod connect;
+mod dcgm;
 mod docker;
 mod download;
 mod gpu;
 mod host_info;
 mod host_keys;
+mod idle_guard;
 mod lifecycle;
 mod mounts;
 mod process;
+mod programs;
 mod reconcile;
 mod registry;
 mod restore;
@@ -28,6 +32,7 @@ mod task;
 mod volumes;
 
 pub use args::{Args, RuntimeKind};
+pub use connect::{CONNECT_COMMAND, connect};
 pub use process::{KEEPER_COMMAND, run_keeper};
 pub use shim::run;
 

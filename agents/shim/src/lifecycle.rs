@@ -127,7 +127,7 @@ async fn start_steps(shim: &Shim, slot: &Slot) -> Result<(), Failure> {
         shim.reconcile_host_keys(&config.host_ssh_user)
             .map_err(|err| executor_error(format!("reconcileHostSshKeys error: {err}")))?;
     }
-    mount_volumes(&config)
+    mount_volumes(shim, &config)
         .await
         .map_err(|err| executor_error(format!("prepareVolumes error: {err}")))?;
     mounts::prepare_instance_mounts(&config.instance_mounts)
@@ -153,13 +153,15 @@ async fn start_steps(shim: &Shim, slot: &Slot) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn mount_volumes(config: &TaskConfig) -> Result<(), String> {
-    let volumes = config.volumes.clone();
-    let mount = tokio::task::spawn_blocking(move || volumes.iter().try_for_each(volumes::mount));
-    mount
-        .await
-        .map_err(|err| err.to_string())?
-        .map_err(|err| err.to_string())
+async fn mount_volumes(shim: &Shim, config: &TaskConfig) -> Result<(), String> {
+    for volume in config.volumes.clone() {
+        let _one_change = shim.volume_locks.lock(&volume.name).await;
+        tokio::task::spawn_blocking(move || volumes::mount(&volume))
+            .await
+            .map_err(|err| err.to_string())?
+            .map_err(|err| err.to_string())?;
+    }
+    Ok(())
 }
 
 /// The later steps of a start and what they need.
@@ -183,6 +185,7 @@ impl Start<'_> {
         })
         .await
         .map_err(|err| creating_error(format!("pullImage error: {err}")))?;
+        slot.update(|task| task.forget_login());
         slot.advance(TaskStatus::Creating)?;
         let mut id = self.create(engine, true).await?;
         if let Err(err) = engine.start(&id).await {

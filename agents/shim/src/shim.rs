@@ -1,22 +1,31 @@
 //! The shim as a whole: its state and its start.
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context;
-use dstack_agent_kit::http::{Listen, Listener, serve};
+use dstack_agent_kit::http::{Listener, serve};
 use dstack_agent_kit::logging::{self, Tee};
+use dstack_agent_kit::rotating::RotatingFile;
 use dstack_agent_kit::stop::Stop;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::args::{Args, TaskDefaults, env_text};
 use crate::components::Components;
-use crate::gpu::{Detected, GpuLock};
+use crate::dcgm::{Exporter, HealthCheck};
+use crate::gpu::{Detected, GpuLock, Machine, Vendor};
+use crate::idle_guard::LastNeeded;
 use crate::registry::Registry;
 use crate::runtime::Runtimes;
-use crate::{api, gpu, host_info, reconcile, restore};
+use crate::volumes::VolumeLocks;
+use crate::{api, gpu, host_info, idle_guard, programs, reconcile, restore};
+
+/// Size of the log, and how many older ones stay.
+const LOG_LIMIT: u64 = 10 * 1024 * 1024;
+const LOGS_KEPT: u32 = 3;
 
 /// Everything the parts of the shim share.
 #[derive(Debug)]
@@ -28,6 +37,11 @@ pub(crate) struct Shim {
     pub(crate) gpus: Detected,
     pub(crate) gpu_lock: GpuLock,
     pub(crate) components: Components,
+    /// Set once NVIDIA's tools are ready, on machines that have them.
+    pub(crate) exporter: OnceLock<Exporter>,
+    pub(crate) health: OnceLock<HealthCheck>,
+    pub(crate) volume_locks: VolumeLocks,
+    pub(crate) last_needed: LastNeeded,
     pub(crate) stop: Stop,
     /// Asks the reconciler to look now.
     pub(crate) nudge: Notify,
@@ -50,9 +64,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let home = home(&args)?;
     start_logging(&args, &home)?;
     let stop = Stop::on_signals().context("signals cannot be handled")?;
-    let components = Components::start(&args).await?;
+    let components = Components::start(&args, &stop).await?;
     let runtimes = Runtimes::connect(args.runtime).await?;
-    let gpus = gpu::detect(Path::new("/")).await;
+    let gpus = gpu::detect(&Machine {
+        root: Path::new("/"),
+        engine: runtimes.engine(),
+        has_tpus: !args.pjrt_device.is_empty(),
+    })
+    .await;
+    programs::check(gpus.vendor);
     let shim = Arc::new(Shim {
         defaults: TaskDefaults::new(&args),
         gpu_lock: GpuLock::new(gpus.gpus.iter().map(|gpu| gpu.id.clone())),
@@ -61,6 +81,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         tasks: Registry::default(),
         gpus,
         components,
+        exporter: OnceLock::new(),
+        health: OnceLock::new(),
+        volume_locks: VolumeLocks::default(),
+        last_needed: LastNeeded::now(),
         stop: stop.clone(),
         nudge: Notify::new(),
         background: TaskTracker::new(),
@@ -69,17 +93,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if args.service {
         host_info::write(&shim).await;
     }
-    let listen = match &args.socket {
-        Some(path) => Listen::Unix(path.clone()),
-        None => Listen::Tcp {
-            host: "localhost".to_owned(),
-            port: args.shim_http_port,
-        },
-    };
-    let listener = Listener::bind(&listen)
+    let listen = args.listen();
+    let listener = Listener::bind_all(&listen)
         .await
-        .with_context(|| format!("cannot listen on {listen:?}"))?;
-    let reconciler = tokio::spawn(reconcile::run(Arc::clone(&shim)));
+        .context("cannot listen for requests")?;
+    let loops = start_loops(&shim, args);
     tracing::info!(
         listen = ?listen,
         runtime = ?shim.runtimes.kind(),
@@ -88,10 +106,38 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         "the shim serves"
     );
     serve(listener, api::router(Arc::clone(&shim)), &stop).await;
-    reconciler.abort();
+    loops.iter().for_each(JoinHandle::abort);
     shim.components.wait(&stop).await;
+    if let Some(exporter) = shim.exporter.get() {
+        exporter.stop().await;
+    }
+    if let Some(health) = shim.health.get() {
+        health.stop().await;
+    }
     tracing::info!("the shim ends; tasks go on");
     Ok(())
+}
+
+/// What goes on beside the API until the shim ends.
+fn start_loops(shim: &Arc<Shim>, args: Args) -> Vec<JoinHandle<()>> {
+    let mut loops = vec![tokio::spawn(reconcile::run(Arc::clone(shim)))];
+    if args.idle_shutdown > 0 {
+        let limit = Duration::from_secs(args.idle_shutdown);
+        loops.push(tokio::spawn(idle_guard::run(Arc::clone(shim), limit)));
+    }
+    if shim.gpus.vendor == Some(Vendor::Nvidia) {
+        // NVIDIA's tools may need seconds, and the first task does not need them.
+        let shim = Arc::clone(shim);
+        loops.push(tokio::spawn(async move {
+            if let Some(exporter) = Exporter::start(&args, &shim.home).await {
+                shim.exporter.set(exporter).ok();
+            }
+            if let Some(health) = HealthCheck::start(&args, &shim.home).await {
+                shim.health.set(health).ok();
+            }
+        }));
+    }
+    loops
 }
 
 fn home(args: &Args) -> anyhow::Result<PathBuf> {
@@ -107,10 +153,7 @@ fn home(args: &Args) -> anyhow::Result<PathBuf> {
 
 fn start_logging(args: &Args, home: &Path) -> anyhow::Result<()> {
     let path = home.join("shim.log");
-    let file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&path)
+    let file = RotatingFile::open(&path, LOG_LIMIT, LOGS_KEPT)
         .with_context(|| format!("cannot write {}", path.display()))?;
     let tee = Tee::new();
     tee.add(std::io::stderr());

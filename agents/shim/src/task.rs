@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use dstack_agent_protocol::Secret;
 use dstack_agent_protocol::shim::{
     ImagePullProgress, PortMapping, TaskConfig, TaskInfo, TaskStatus,
 };
@@ -79,6 +80,12 @@ impl Task {
         }
         self.status = to;
         Ok(())
+    }
+
+    /// Drops the registry login, which nothing needs once the image is there.
+    pub(crate) fn forget_login(&mut self) {
+        self.config.registry_username = String::new();
+        self.config.registry_password = Secret::default();
     }
 
     /// Ends the task. The first reason that is not empty stays.

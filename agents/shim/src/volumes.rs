@@ -5,16 +5,20 @@
 //!
 //! Everything here blocks: it runs programs and waits for devices.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dstack_agent_protocol::shim::VolumeInfo;
+use tokio::sync::OwnedMutexGuard;
 
+use crate::programs;
 use crate::task::is_valid_name;
 
 /// Below it each network volume has its mount point, by name.
@@ -54,6 +58,24 @@ pub(crate) enum VolumeError {
     Io { path: PathBuf, source: io::Error },
 }
 
+/// Keeps two changes of one volume apart: two tasks that start together must not both take a disk for blank, and one
+/// that starts must not find the volume of one that ends.
+#[derive(Debug, Default)]
+pub(crate) struct VolumeLocks(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl VolumeLocks {
+    /// Waits for whoever changes the volume.
+    pub(crate) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // Without this, names of volumes that are long gone would stay for ever.
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(name.to_owned()).or_default())
+        };
+        lock.lock_owned().await
+    }
+}
+
 /// Mount point of a network volume.
 pub(crate) fn volume_dir(name: &str) -> PathBuf {
     Path::new(VOLUMES_DIR).join(name)
@@ -80,7 +102,7 @@ pub(crate) fn mount(volume: &VolumeInfo) -> Result<(), VolumeError> {
         .mode(0o755)
         .create(&dir)
         .map_err(at(&dir))?;
-    succeed("mount", Command::new("mount").arg(&device).arg(&dir))?;
+    succeed("mount", |mount| mount.arg(&device).arg(&dir))?;
     if is_new {
         // Containers run as any user. On a file system of the user's the modes are the user's.
         fs::set_permissions(&dir, Permissions::from_mode(0o777)).map_err(at(&dir))?;
@@ -93,7 +115,7 @@ pub(crate) fn mount(volume: &VolumeInfo) -> Result<(), VolumeError> {
 pub(crate) fn unmount(name: &str) -> Result<(), VolumeError> {
     let dir = volume_dir(name);
     if is_valid_name(name) && is_mounted(&dir)? {
-        succeed("umount", Command::new("umount").arg("-qf").arg(&dir))?;
+        succeed("umount", |umount| umount.arg("-qf").arg(&dir))?;
         tracing::info!(volume = name, "a volume was unmounted");
     }
     Ok(())
@@ -107,15 +129,22 @@ fn at(path: &Path) -> impl Fn(io::Error) -> VolumeError {
     }
 }
 
-fn run(program: &'static str, command: &mut Command) -> Result<Output, VolumeError> {
-    command.output().map_err(|err| VolumeError::Program {
-        program,
-        text: err.to_string(),
-    })
+fn run(
+    program: &'static str,
+    arguments: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<Output, VolumeError> {
+    let failed = |text| VolumeError::Program { program, text };
+    let file = programs::find(program).ok_or_else(|| failed(programs::remedy(program)))?;
+    arguments(&mut Command::new(file))
+        .output()
+        .map_err(|err| failed(err.to_string()))
 }
 
-fn succeed(program: &'static str, command: &mut Command) -> Result<String, VolumeError> {
-    let output = run(program, command)?;
+fn succeed(
+    program: &'static str,
+    arguments: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<String, VolumeError> {
+    let output = run(program, arguments)?;
     if !output.status.success() {
         return Err(program_error(program, &output));
     }
@@ -163,7 +192,7 @@ fn poll<T>(
 /// The disk whose serial number is the volume's id, or the one at its device name; its first partition if it has any.
 fn aws_device(volume: &VolumeInfo) -> Result<PathBuf, VolumeError> {
     let found = poll(ATTACH_LIMIT, ATTACH_POLL, || {
-        let table = succeed("lsblk", Command::new("lsblk").args(["-o", "NAME,SERIAL"]))?;
+        let table = succeed("lsblk", |lsblk| lsblk.args(["-o", "NAME,SERIAL"]))?;
         let by_serial = disk_with_serial(&table, &volume.volume_id);
         Ok(by_serial.or_else(|| aws_named_device(volume.device_name.as_deref()?)))
     })?;
@@ -171,10 +200,9 @@ fn aws_device(volume: &VolumeInfo) -> Result<PathBuf, VolumeError> {
         volume: volume.name.clone(),
         what: format!("a disk with serial number {}", volume.volume_id),
     })?;
-    let names = succeed(
-        "lsblk",
-        Command::new("lsblk").args(["-ln", "-o", "NAME"]).arg(&disk),
-    )?;
+    let names = succeed("lsblk", |lsblk| {
+        lsblk.args(["-ln", "-o", "NAME"]).arg(&disk)
+    })?;
     let partition = names
         .lines()
         .nth(1)
@@ -237,22 +265,21 @@ fn prepare_file_system(device: &Path, may_format: bool) -> Result<bool, VolumeEr
     if !may_format {
         return Err(VolumeError::Blank(device.to_owned()));
     }
-    succeed("mkfs.ext4", Command::new("mkfs.ext4").arg("-F").arg(device))?;
+    succeed("mkfs.ext4", |mkfs| mkfs.arg("-F").arg(device))?;
     Ok(true)
 }
 
+/// Size of a disk; `None` for what is none.
 fn size_of(device: &Path) -> Option<u64> {
-    File::open(device).ok()?.seek(SeekFrom::End(0)).ok()
+    let mut disk = File::open(device).ok()?;
+    let is_disk = disk.metadata().ok()?.file_type().is_block_device();
+    is_disk.then(|| disk.seek(SeekFrom::End(0)).ok()).flatten()
 }
 
 fn has_file_system(device: &Path) -> Result<bool, VolumeError> {
-    let mut command = Command::new("blkid");
-    let output = run(
-        "blkid",
-        command
-            .args(["-p", "-o", "value", "-s", "TYPE"])
-            .arg(device),
-    )?;
+    let output = run("blkid", |blkid| {
+        blkid.args(["-p", "-o", "value", "-s", "TYPE"]).arg(device)
+    })?;
     let has_type = !output.stdout.trim_ascii().is_empty();
     match (output.status.code(), has_type) {
         (Some(0), true) => Ok(true),

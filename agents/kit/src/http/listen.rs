@@ -1,5 +1,6 @@
 //! Where the server listens: a TCP port or a Unix socket.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -24,16 +25,25 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// An open port or socket. The socket's file is removed when it is dropped.
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.is_empty() => write!(f, "port {port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Open ports and sockets. The files of sockets are removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener {
-    pub(super) kind: Kind,
-    port: Option<u16>,
+    sockets: Vec<Socket>,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
-    Tcp(TcpListener, Option<TcpListener>),
+enum Socket {
+    Tcp(TcpListener),
     Unix {
         listener: UnixListener,
         path: PathBuf,
@@ -46,73 +56,97 @@ impl Listener {
     /// # Errors
     /// If the address is in use or not ours, or the socket cannot be made.
     pub async fn bind(listen: &Listen) -> io::Result<Self> {
-        match listen {
-            Listen::Tcp { host, port } => Self::bind_tcp(host, *port).await,
-            Listen::Unix(path) => {
-                let short = ShortPath::of(path)?;
-                if UnixStream::connect(&short.path).await.is_ok() {
-                    return Err(io::Error::new(
-                        io::ErrorKind::AddrInUse,
-                        format!("{} is served by another process", path.display()),
-                    ));
-                }
-                match std::fs::remove_file(path) {
-                    Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
-                    _ => {}
-                }
-                let listener = UnixListener::bind(&short.path)?;
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-                Ok(Self {
-                    kind: Kind::Unix {
-                        listener,
-                        path: path.clone(),
-                    },
-                    port: None,
-                })
-            }
-        }
+        Self::bind_all(std::slice::from_ref(listen)).await
     }
 
-    async fn bind_tcp(host: &str, port: u16) -> io::Result<Self> {
-        let (first, second) = match host {
+    /// Opens several places that serve the same.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`]; the error names the place.
+    pub async fn bind_all(places: &[Listen]) -> io::Result<Self> {
+        let mut listener = Self {
+            sockets: Vec::new(),
+        };
+        for place in places {
+            let bound = match place {
+                Listen::Tcp { host, port } => listener.bind_tcp(host, *port).await,
+                Listen::Unix(path) => listener.bind_unix(path).await,
+            };
+            bound.map_err(|err| io::Error::new(err.kind(), format!("{place}: {err}")))?;
+        }
+        Ok(listener)
+    }
+
+    async fn bind_unix(&mut self, path: &Path) -> io::Result<()> {
+        let short = ShortPath::of(path)?;
+        if UnixStream::connect(&short.path).await.is_ok() {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "it is served by another process",
+            ));
+        }
+        match std::fs::remove_file(path) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&short.path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let path = path.to_owned();
+        self.sockets.push(Socket::Unix { listener, path });
+        Ok(())
+    }
+
+    async fn bind_tcp(&mut self, host: &str, port: u16) -> io::Result<()> {
+        match host {
             "localhost" => {
                 let first = TcpListener::bind(("127.0.0.1", port)).await?;
+                let port = first.local_addr()?.port();
+                self.sockets.push(Socket::Tcp(first));
                 // Machines without IPv6 are common; 127.0.0.1 alone serves them.
-                let second = match first.local_addr() {
-                    Ok(address) => TcpListener::bind(("::1", address.port())).await.ok(),
-                    Err(_) => None,
-                };
-                (first, second)
+                if let Ok(second) = TcpListener::bind(("::1", port)).await {
+                    self.sockets.push(Socket::Tcp(second));
+                }
             }
-            "" => match TcpListener::bind(("::", port)).await {
-                Ok(both_families) => (both_families, None),
-                Err(_) => (TcpListener::bind(("0.0.0.0", port)).await?, None),
-            },
-            host => (TcpListener::bind((host, port)).await?, None),
-        };
-        let port = first.local_addr()?.port();
-        Ok(Self {
-            kind: Kind::Tcp(first, second),
-            port: Some(port),
+            "" => {
+                let all = match TcpListener::bind(("::", port)).await {
+                    Ok(both_families) => both_families,
+                    Err(_) => TcpListener::bind(("0.0.0.0", port)).await?,
+                };
+                self.sockets.push(Socket::Tcp(all));
+            }
+            host => self
+                .sockets
+                .push(Socket::Tcp(TcpListener::bind((host, port)).await?)),
+        }
+        Ok(())
+    }
+
+    /// The first TCP port; `None` if there are only Unix sockets.
+    pub fn port(&self) -> Option<u16> {
+        self.sockets.iter().find_map(|socket| match socket {
+            Socket::Tcp(listener) => listener.local_addr().ok().map(|address| address.port()),
+            Socket::Unix { .. } => None,
         })
     }
 
-    /// The TCP port; `None` for a Unix socket.
-    pub fn port(&self) -> Option<u16> {
-        self.port
-    }
-
     pub(super) async fn accept(&self) -> io::Result<Stream> {
-        match &self.kind {
-            Kind::Tcp(first, None) => Stream::tcp(first.accept().await?.0),
-            Kind::Tcp(first, Some(second)) => {
-                let (stream, _) = tokio::select! {
-                    accepted = first.accept() => accepted?,
-                    accepted = second.accept() => accepted?,
-                };
-                Stream::tcp(stream)
-            }
-            Kind::Unix { listener, .. } => {
+        let accepts = self
+            .sockets
+            .iter()
+            .map(|socket| Box::pin(socket.accept()))
+            .collect::<Vec<_>>();
+        if accepts.is_empty() {
+            return std::future::pending().await;
+        }
+        futures_util::future::select_all(accepts).await.0
+    }
+}
+
+impl Socket {
+    async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => Stream::tcp(listener.accept().await?.0),
+            Self::Unix { listener, .. } => {
                 Ok(Stream::Unix(TokioIo::new(listener.accept().await?.0)))
             }
         }
@@ -148,9 +182,9 @@ impl ShortPath {
     }
 }
 
-impl Drop for Listener {
+impl Drop for Socket {
     fn drop(&mut self) {
-        if let Kind::Unix { path, .. } = &self.kind {
+        if let Self::Unix { path, .. } = self {
             // Somebody else may have removed it: then there is nothing left to do.
             drop(std::fs::remove_file(path));
         }

@@ -1,15 +1,13 @@
 //! Replies: JSON, text, nothing, or an upgrade.
 
+use std::io::{self, Write};
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::Full;
 use serde::Serialize;
 
-use super::HttpError;
-
-/// Body of a reply: bytes known before the reply starts.
-pub type Body = Full<Bytes>;
+use super::{Body, HttpError};
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -33,6 +31,16 @@ impl Reply {
         }
     }
 
+    /// 200 with JSON that `write` makes while it is sent; for what is too large to be held as a whole. An error breaks
+    /// the connection.
+    pub fn json_made_by(
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+    ) -> Self {
+        let mut response = Response::new(Body::made_by(write));
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+        Self(response)
+    }
+
     /// 200 without a result: text of one newline.
     pub fn empty() -> Self {
         Self::text("\n")
@@ -54,7 +62,7 @@ impl Reply {
     }
 
     fn with(status: StatusCode, content_type: HeaderValue, bytes: Vec<u8>) -> Self {
-        let mut response = Response::new(Full::new(Bytes::from(bytes)));
+        let mut response = Response::new(Body::from(Bytes::from(bytes)));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, content_type);
         Self(response)

@@ -15,6 +15,7 @@ type Handler<S> = Arc<dyn Fn(Arc<S>, Request) -> Handled + Send + Sync>;
 /// A table of routes over a shared state. `{name}` in a path stands for one segment.
 pub struct Router<S> {
     state: Arc<S>,
+    observer: Option<fn(&S)>,
     routes: Vec<(Method, &'static str, Handler<S>)>,
 }
 
@@ -31,8 +32,16 @@ impl<S: Send + Sync + 'static> Router<S> {
     pub fn new(state: Arc<S>) -> Self {
         Self {
             state,
+            observer: None,
             routes: Vec::new(),
         }
+    }
+
+    /// Calls `observer` at each request, whatever becomes of it.
+    #[must_use]
+    pub fn observed_by(mut self, observer: fn(&S)) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// Adds a handler of `GET path`.
@@ -68,6 +77,9 @@ impl<S: Send + Sync + 'static> Router<S> {
 
     /// Answers `request`: the handler's reply, or 404 for an unknown path, or 405 for another method.
     pub async fn handle(&self, request: http::Request<Incoming>) -> Reply {
+        if let Some(observer) = self.observer {
+            observer(&self.state);
+        }
         let mut is_known_path = false;
         for (method, pattern, handler) in &self.routes {
             let Some(params) = match_path(pattern, request.uri().path()) else {

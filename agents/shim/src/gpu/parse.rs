@@ -39,7 +39,7 @@ fn rows(output: &str) -> impl Iterator<Item = Vec<&str>> {
 }
 
 /// The version, or nothing if the tool printed a placeholder.
-fn driver_version(text: &str) -> String {
+pub(super) fn driver_version(text: &str) -> String {
     let word = text.trim_matches(['[', ']']).to_ascii_uppercase();
     if ["N/A", "UNKNOWN", "NOT SUPPORTED", "NOT AVAILABLE"].contains(&word.as_str()) {
         String::new()
@@ -54,12 +54,7 @@ mod tests {
 
     #[test]
     fn nvidia_smi_lines_become_gpus() {
-        let gpus = nvidia_smi(
-            "NVIDIA H100 80GB HBM3, 81559, GPU-2b79666e-d81f-f3f8-fd47-9903f118c3f5, 570.86.15\n\
-             Tesla T4, 15360, GPU-1, [Not Supported]\n\
-             Unable to determine the device handle for GPU 0000:02:00.0\n\
-             broken, not-a-number, GPU-2, 1\n",
-        );
+        let gpus = nvidia_smi(include_str!("../../tests/fixtures/nvidia-smi.csv"));
         assert_eq!(gpus.len(), 2);
         assert_eq!(gpus[0].id, "GPU-2b79666e-d81f-f3f8-fd47-9903f118c3f5");
         assert_eq!(
@@ -75,8 +70,27 @@ mod tests {
 
     #[test]
     fn hl_smi_lines_become_gpus() {
-        let gpus = hl_smi("HL-225, 98304, 0\nHL-225, 98304, 1\n");
-        assert_eq!(gpus[1].id, "1");
-        assert_eq!(gpus[0].memory_mib, 98304);
+        let gpus = hl_smi(include_str!("../../tests/fixtures/hl-smi.csv"));
+        let told: Vec<_> = gpus
+            .iter()
+            .map(|gpu| (gpu.id.as_str(), gpu.name.as_str(), gpu.memory_mib))
+            .collect();
+        assert_eq!(told, [("0", "HL-225", 98304), ("1", "HL-225", 98304)]);
+        assert!(hl_smi("").is_empty());
+    }
+
+    #[test]
+    fn placeholders_are_no_versions() {
+        for text in [
+            "N/A",
+            "[N/A]",
+            "unknown",
+            "[Unknown]",
+            "[Not Supported]",
+            "[NOT AVAILABLE]",
+        ] {
+            assert_eq!(driver_version(text), "", "{text}");
+        }
+        assert_eq!(driver_version("570.86.15"), "570.86.15");
     }
 }
