@@ -128,7 +128,8 @@ fn judge(offer: &Offer, made: Result<JobProvisioningData, BackendError>) -> Atte
         | ErrorKind::Unavailable
         | ErrorKind::Provisioning
         | ErrorKind::PlacementGroupInUse
-        | ErrorKind::PlacementGroupNotSupported => Attempt::Refused(text),
+        | ErrorKind::PlacementGroupNotSupported
+        | ErrorKind::NoCatalog => Attempt::Refused(text),
     }
 }
 
