@@ -16,6 +16,7 @@
 //! # Ok(()) }
 //! ```
 
+mod agent_files;
 pub mod app;
 pub mod clouds;
 mod compat;

@@ -13,7 +13,7 @@ use dstack_agent_protocol::shim::{TaskConfig, TaskInfo, TaskStatus, TerminateReq
 use dstack_api::instances::HealthStatus;
 use dstack_api::jobs::JobRuntimeData;
 use dstack_engine::job_running::{Answer, Ended, Pulled, TaskState};
-use dstack_remote::{Address, Remote, RemoteError};
+use dstack_remote::{Address, HostError, HostSetup, PreparedHost, Remote, RemoteError};
 
 pub(crate) use orders::{JobOrder, RunnerOrder, TaskOrder};
 
@@ -178,6 +178,45 @@ impl Machines {
                 .next()
                 .map(|incident| incident.error_message),
         )))
+    }
+
+    /// Brings our agents to an own host. The connection with the user's key is not kept.
+    pub(crate) async fn prepare(
+        &self,
+        at: &Address,
+        setup: &HostSetup,
+    ) -> Result<PreparedHost, HostError> {
+        let prepared = self.remote.prepare_host(at, setup).await;
+        self.remote.forget(at).await;
+        prepared
+    }
+
+    /// Takes everything of ours from an own host, and ends the connection.
+    pub(crate) async fn clear(&self, at: &Address, public_key: &str) -> Result<(), HostError> {
+        let cleared = self.remote.clear_host(at, public_key).await;
+        self.remote.forget(at).await;
+        cleared
+    }
+
+    /// Starts the shim of an own host that has booted without it; false for other machines and when that failed.
+    pub(crate) async fn wake(&self, at: &Address) -> bool {
+        let is_own = matches!(at, Address::Ssh(ssh) if ssh.shim_socket.is_some());
+        if !is_own {
+            return false;
+        }
+        match self.remote.wake_host(at).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(%error, "the shim of a host was not started");
+                false
+            }
+        }
+    }
+
+    /// The version of a machine's GPU driver; `None` where there is none or it is not told.
+    pub(crate) async fn gpu_driver(&self, at: &Address) -> Option<String> {
+        let info = self.remote.shim(at).instance_info().await.ok()?;
+        info.gpu_driver_version
     }
 
     /// Ids of the tasks that a shim knows.

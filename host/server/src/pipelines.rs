@@ -13,6 +13,7 @@ mod job_logs;
 mod jobs_running;
 mod jobs_submitted;
 mod jobs_terminating;
+mod own_hosts;
 mod runner_orders;
 mod runs;
 mod upkeep;
@@ -27,6 +28,7 @@ use dstack_store::views::Known;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
+use crate::agent_files::AgentFiles;
 use crate::logs::FileLogs;
 use crate::machines::Machines;
 use crate::ports::Clouds;
@@ -44,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) machines: Machines,
     pub(crate) logs: FileLogs,
     pub(crate) keyring: Keyring,
+    pub(crate) agents: AgentFiles,
+    pub(crate) logins: own_hosts::Logins,
     pub(crate) settings: Arc<Settings>,
     pub(crate) limits: Arc<Limits>,
     /// What views are filled with beside rows. The backends of a project are added by the steps, which may wait.
@@ -66,6 +70,7 @@ pub(crate) struct Parts {
     pub(crate) machines: Machines,
     pub(crate) logs: FileLogs,
     pub(crate) keyring: Keyring,
+    pub(crate) agents: AgentFiles,
     pub(crate) settings: Arc<Settings>,
     pub(crate) hints: Hints,
     pub(crate) tasks: Tasks,
@@ -96,6 +101,8 @@ impl Context {
             machines: parts.machines,
             logs: parts.logs,
             keyring: parts.keyring,
+            agents: parts.agents,
+            logins: own_hosts::Logins::default(),
             settings,
             limits,
             known: Arc::new(known),

@@ -15,6 +15,7 @@ use dstack_remote::Remote;
 use dstack_store::{DbError, Store, StoreConfig};
 use tokio::net::TcpListener;
 
+use crate::agent_files::AgentFiles;
 use crate::app::{App, HintSink, Parts};
 use crate::clouds::PluginClouds;
 use crate::error::ApiError;
@@ -130,6 +131,8 @@ impl Server {
         let config = config::load_or_create(&settings)?;
         let store = Store::open(store_config(&settings)?)?;
         plugins.isolation.extend(config.isolation.clone());
+        let machine = plugins.machine.as_ref();
+        let agents = AgentFiles::new(machine.map(|it| it.agents.clone()).unwrap_or_default());
         let plugins = Plugins::load(plugins);
         let keyring = config.keyring.clone();
         let backends = Arc::new(Backends::new(
@@ -170,6 +173,7 @@ impl Server {
                 machines: Machines::new(remote),
                 logs: app.logs.clone(),
                 keyring: app.keyring.clone(),
+                agents,
                 settings: Arc::new(app.settings.clone()),
                 hints,
                 tasks: tasks.clone(),

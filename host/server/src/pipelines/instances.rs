@@ -13,7 +13,7 @@ use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::{DbError, Tx, jobs, views};
 
 use super::driver::{Pipe, StepError, chance, finish, write_keeping};
-use super::{Context, cloud_calls, facts};
+use super::{Context, cloud_calls, facts, own_hosts};
 use crate::ports::CloudMachine;
 
 /// The pipeline.
@@ -69,7 +69,12 @@ impl Pipe for Instances {
                 let answer = put(&cx, &view, &ask).await?;
                 view.now = cx.now();
                 let changes = instances::conclude(&view, &ask, &answer);
-                finish(&cx, lease, changes).await
+                let is_gone = own_hosts::is_gone(&view.instance, &changes);
+                let look_again = finish(&cx, lease, changes).await?;
+                if is_gone {
+                    own_hosts::forget(&cx, id).await?;
+                }
+                Ok(look_again)
             }
         }
     }
@@ -128,11 +133,13 @@ async fn put(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepError> 
                 _ => Answer::Failed(error.message),
             },
         },
+        Ask::Prepare => own_hosts::prepare(cx, view, &project).await?,
+        Ask::Clear => own_hosts::clear(cx, view, &project).await?,
         Ask::Health { report } => {
             let Some(data) = view.instance.provisioning_data.as_deref() else {
                 return Ok(Answer::Failed("the machine has no address".to_owned()));
             };
-            match Address::of_machine(data, &project.keys()) {
+            match own_hosts::way(cx, data, &project).await? {
                 Ok(at) => match health(cx, &at, *report).await? {
                     // A cloud's machine starts its agent by itself; this one's is started by its backend.
                     Answer::Failed(why) if at.is_local() => {
@@ -161,7 +168,14 @@ fn machine(view: &View, data: &JobProvisioningData) -> CloudMachine {
 }
 
 async fn health(cx: &Context, at: &Address, report: bool) -> Result<Answer, StepError> {
-    let health = match cx.machines.health(at, report).await {
+    let mut health = cx.machines.health(at, report).await;
+    if let Err(error) = &health
+        && error.is_refused()
+        && cx.machines.wake(at).await
+    {
+        health = cx.machines.health(at, report).await;
+    }
+    let health = match health {
         Ok(health) => health,
         Err(error) => return Ok(Answer::Failed(error.to_string())),
     };

@@ -14,7 +14,7 @@ use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::{DbError, Tx, views};
 
 use super::driver::{Pipe, StepError, finish};
-use super::{Context, facts, job_logs, runner_orders, watch};
+use super::{Context, facts, job_logs, own_hosts, runner_orders, watch};
 use crate::machines::{TaskOrder, not_there, pulled, runner_port, task_state};
 
 /// The pipeline.
@@ -85,7 +85,7 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
         return nowhere(Answer::NotUp);
     };
     let project = facts::project(cx, job.project_id).await?;
-    let at = match Address::of_machine(data, &project.keys()) {
+    let at = match own_hosts::way(cx, data, &project).await? {
         Ok(at) => at,
         Err(error) => return nowhere(Answer::Unreachable(error.to_string())),
     };

@@ -7,12 +7,11 @@ use dstack_api::jobs::JobStatus;
 use dstack_engine::changes::{Changes, Pipeline};
 use dstack_engine::ids::JobId;
 use dstack_engine::job_terminating::{self, Answer, Ask, Plan, View};
-use dstack_remote::Address;
 use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::{DbError, Tx, views};
 
 use super::driver::{Pipe, StepError, finish};
-use super::{Context, facts, job_logs};
+use super::{Context, facts, job_logs, own_hosts};
 use crate::machines::{pulled, runner_port};
 
 /// How long the last words are waited for in one step; the runner answers earlier.
@@ -67,7 +66,7 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepE
         return Ok(Answer::Failed("the job has no machine".to_owned()));
     };
     let project = facts::project(cx, job.project_id).await?;
-    let at = match Address::of_machine(data, &project.keys()) {
+    let at = match own_hosts::way(cx, data, &project).await? {
         Ok(at) => at,
         Err(error) => return Ok(Answer::Failed(error.to_string())),
     };

@@ -9,8 +9,8 @@ use dstack_engine::ids::ProjectId;
 use dstack_engine::job_running::{Cluster, View};
 use dstack_store::{DbError, archives, repos, secrets};
 
-use super::Context;
 use super::driver::StepError;
+use super::{Context, own_hosts};
 use crate::machines::{Archives, JobOrder, RunnerOrder};
 
 /// Why a job can never be given to its agent, for people.
@@ -23,7 +23,7 @@ pub(super) async fn order(
     cluster: &Cluster,
 ) -> Result<Result<RunnerOrder, Impossible>, StepError> {
     let (job, run) = (&view.job, &view.run);
-    let mut env = BTreeMap::new();
+    let mut env = own_hosts::env(cx, job.provisioning_data.as_deref()).await?;
     let secrets = secrets_of(
         cx,
         job.project_id,

@@ -1,8 +1,9 @@
 //! Fleets and their instances: plan, apply, look, delete.
 
+pub(crate) mod own_hosts;
+
 use std::sync::Arc;
 
-use dstack_api::config::SshHost;
 use dstack_api::fleets::{
     ApplyFleetPlanRequest, Fleet, FleetPlan, FleetSpec, GetFleetRequest, ListFleetsRequest,
 };
@@ -15,18 +16,20 @@ use dstack_engine::ids::{FleetId, InstanceId, ProjectId, UserId};
 use dstack_engine::model::{FleetRow, InstanceRow};
 use dstack_engine::plan_diff::{FleetUpdate, fleet_update};
 use dstack_engine::preview::Ask;
-use dstack_engine::{fleets as fleet_step, names as generated, new_fleet, spec};
+use dstack_engine::{fleets as fleet_step, names as generated, new_fleet, spec, ssh_hosts};
 use dstack_store::fleets::{self, FleetsFilter};
 use dstack_store::instances::{self, InstancesFilter};
 use dstack_store::{Page, Store, Tx, projects, views};
 use uuid::Uuid;
 
+use super::keyring::Keyring;
 use super::names;
 use super::plans::Planner;
 use super::runs::write;
 use crate::app::{HintSink, Permissions, chance, now};
 use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
+use own_hosts::{Logins, without_keys};
 
 const CHANGED: &str =
     "Failed to apply plan. Resource has been changed. Try again or use force apply.";
@@ -35,6 +38,7 @@ const PLAN_OFFERS: usize = 50;
 /// The fleets of all projects.
 pub(crate) struct Fleets {
     store: Store,
+    keyring: Keyring,
     planner: Arc<Planner>,
     permissions: Permissions,
     hints: HintSink,
@@ -54,12 +58,14 @@ fn not_found() -> ApiError {
 impl Fleets {
     pub(crate) fn new(
         store: Store,
+        keyring: Keyring,
         planner: Arc<Planner>,
         permissions: Permissions,
         hints: HintSink,
     ) -> Self {
         Self {
             store,
+            keyring,
             planner,
             permissions,
             hints,
@@ -239,17 +245,14 @@ impl Fleets {
     ) -> Result<Fleet, ApiError> {
         let ApplyFleetPlanRequest { plan, force } = request;
         self.check(access, &plan.spec)?;
-        if plan.spec.configuration.ssh_config.is_some() {
-            return Err(ApiError::refused(
-                "SSH fleets are not available on this server yet; use `nodes` with a backend instead of `ssh_config`",
-            ));
-        }
+        let logins = own_hosts::logins(&plan.spec, &self.keyring)?;
+        let new = without_keys(plan.spec);
         let (project, user) = (access.project.id, access.user.id);
         let (found, hints) = self
             .store
             .write_as(move |tx| {
-                let (id, hints) =
-                    carry_out(tx, project, user, plan.spec, plan.current_resource, force)?;
+                let seen = plan.current_resource;
+                let (id, hints) = carry_out(tx, project, user, new, seen, force, &logins)?;
                 let row = fleets::get(tx, id)?;
                 Ok::<_, ApiError>((whole(tx, row.into_iter().collect())?, hints))
             })
@@ -352,6 +355,7 @@ fn carry_out(
     mut new: FleetSpec,
     seen: Option<Fleet>,
     force: bool,
+    logins: &Logins,
 ) -> Result<(FleetId, Vec<Hint>), ApiError> {
     let name = match new.configuration.name.clone() {
         Some(name) => name,
@@ -365,7 +369,9 @@ fn carry_out(
         }
     };
     let Some(old) = fleets::by_name(tx, project, &name)? else {
+        own_hosts::check_free(tx, &new, None)?;
         let (id, changes) = new_fleet::create(project, user, &name, new, now(), &mut chance());
+        own_hosts::store(tx, &changes, logins)?;
         return Ok((id, write(tx, &changes)?));
     };
     let stored = without_keys((*old.spec).clone());
@@ -382,6 +388,10 @@ fn carry_out(
     {
         return Err(ApiError::refused(CHANGED));
     }
+    if spec::is_ssh(&new) {
+        let hints = update_hosts(tx, &old, new, &update, user, logins)?;
+        return Ok((old.id, hints));
+    }
     if update == FleetUpdate::default() {
         return Ok((old.id, Vec::new()));
     }
@@ -389,23 +399,31 @@ fn carry_out(
     Ok((old.id, write(tx, &changes)?))
 }
 
-/// Private keys of hosts never leave the server.
-fn without_keys(mut spec: FleetSpec) -> FleetSpec {
-    if let Some(ssh) = &mut spec.configuration.ssh_config {
-        ssh.ssh_key = None;
-        if let Some(jump) = &mut ssh.proxy_jump {
-            jump.ssh_key = None;
-        }
-        for host in &mut ssh.hosts {
-            if let SshHost::Params(params) = host {
-                params.ssh_key = None;
-                if let Some(jump) = &mut params.proxy_jump {
-                    jump.ssh_key = None;
-                }
-            }
-        }
+/// Hosts come and go; those that could not be prepared are tried again.
+fn update_hosts(
+    tx: &mut dyn Tx,
+    old: &FleetRow,
+    new: FleetSpec,
+    update: &FleetUpdate,
+    user: UserId,
+    logins: &Logins,
+) -> Result<Vec<Hint>, ApiError> {
+    own_hosts::check_free(tx, &new, Some(old.id))?;
+    let Some(view) = views::fleet(tx, old.id, now())? else {
+        return Err(not_found());
+    };
+    let mut changes = ssh_hosts::update(&view, &new, &mut chance())
+        .map_err(|error| ApiError::refused(format!("Failed to update fleet: {error}.")))?;
+    for event in &mut changes.events {
+        event.actor = Actor::User(user);
     }
-    spec
+    own_hosts::store(tx, &changes, logins)?;
+    let mut hints = write(tx, &changes)?;
+    if *update != FleetUpdate::default() {
+        let changes = new_fleet::update(old, new, &update.changed, user);
+        hints.extend(write(tx, &changes)?);
+    }
+    Ok(hints)
 }
 
 /// The projects to look in; `None` is all.
