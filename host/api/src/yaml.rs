@@ -23,7 +23,7 @@ mod write;
 use dstack_backend_types::reading::{FromValue, Mode, Problem, Reader};
 
 pub use build::MAX_BYTES;
-pub use report::{Located, YamlErrors};
+pub use report::{Located, Part, YamlErrors};
 pub use tree::{Data, Document, Entry, Mark, Node};
 pub use write::{is_plain, to_yaml};
 
@@ -52,6 +52,7 @@ pub fn decode<'b>(file: &str, bytes: &'b [u8]) -> Result<&'b str, YamlErrors> {
             column: valid.chars().rev().take_while(|c| *c != '\n').count() + 1,
             path: dstack_backend_types::reading::Path::default(),
             message: "the file is not UTF-8 from here on; save it as UTF-8".to_owned(),
+            help: None,
         };
         YamlErrors::new(file, &valid, vec![problem])
     })
@@ -84,6 +85,15 @@ pub fn parse<T: FromValue>(file: &str, text: &str, mode: Mode) -> Result<Parsed<
         }
         _ => Err(failed(problems.into_iter().map(locate).collect())),
     }
+}
+
+/// A problem that was found after reading, shown where it is in `text`, the content of `file`.
+pub fn refuse(file: &str, text: &str, problem: Problem) -> YamlErrors {
+    let located = match Document::parse(text) {
+        Ok(document) => document.locate(problem),
+        Err(located) => located,
+    };
+    YamlErrors::new(file, text, vec![located])
 }
 
 #[cfg(test)]

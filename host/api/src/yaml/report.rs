@@ -17,6 +17,8 @@ pub struct Located {
     pub path: Path,
     /// What is wrong and what would be right.
     pub message: String,
+    /// What to do, where it can be told in few words.
+    pub help: Option<String>,
 }
 
 impl Located {
@@ -26,17 +28,55 @@ impl Located {
             column: mark.column,
             path: Path::default(),
             message,
+            help: None,
         }
+    }
+}
+
+impl Located {
+    /// Line, column and path, with the colon and the blank before the message.
+    fn place(&self) -> String {
+        let place = format!("{}:{}: ", self.line, self.column);
+        if self.path.0.is_empty() {
+            return place;
+        }
+        format!("{place}{}: ", Shortened(&self.path.to_string(), 200))
+    }
+
+    fn shown_message(&self) -> String {
+        Shortened(&self.message, 500).to_string()
     }
 }
 
 impl fmt::Display for Located {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: ", self.line, self.column)?;
-        if !self.path.0.is_empty() {
-            write!(f, "{}: ", self.path)?;
+        f.write_str(&self.place())?;
+        f.write_str(&self.shown_message())
+    }
+}
+
+/// A part of a rendered problem, for colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// File, line, column and path.
+    Place,
+    /// What is wrong.
+    Message,
+    /// The number of the line and what separates it.
+    Frame,
+    /// The caret under the place.
+    Caret,
+}
+
+/// A text cut after so many characters: a key may be as long as a file.
+struct Shortened<'t>(&'t str, usize);
+
+impl fmt::Display for Shortened<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(self.1) {
+            Some((end, _)) => write!(f, "{}…", self.0.get(..end).unwrap_or_default()),
+            None => f.write_str(self.0),
         }
-        f.write_str(&self.message)
     }
 }
 
@@ -76,10 +116,18 @@ impl YamlErrors {
 
     /// The problems as text for a terminal: place, message, the line and a caret below it.
     pub fn render(&self) -> String {
+        self.render_with(|_, text| text.to_owned())
+    }
+
+    /// The same with each part painted: `paint` gets no text with a line break.
+    pub fn render_with(&self, paint: impl Fn(Part, &str) -> String) -> String {
         let mut out = String::new();
         for (problem, excerpt) in self.problems.iter().zip(&self.excerpts) {
-            out.push_str(&format!("{}:{problem}\n", self.file));
-            excerpt.render(problem.line, &mut out);
+            let place = format!("{}:{}", self.file, problem.place());
+            out.push_str(&paint(Part::Place, &place));
+            out.push_str(&paint(Part::Message, &problem.shown_message()));
+            out.push('\n');
+            excerpt.render(problem.line, &paint, &mut out);
         }
         out
     }
@@ -125,13 +173,19 @@ impl Excerpt {
         Self { shown, indent }
     }
 
-    fn render(&self, line: usize, out: &mut String) {
+    fn render(&self, line: usize, paint: impl Fn(Part, &str) -> String, out: &mut String) {
         if self.shown.trim().is_empty() {
             return;
         }
         let number = line.to_string();
         let (gap, indent) = (" ".repeat(number.len()), " ".repeat(self.indent));
-        out.push_str(&format!(" {number} | {}\n {gap} | {indent}^\n", self.shown));
+        let frame = |start: &str| paint(Part::Frame, &format!(" {start} |"));
+        let (first, second) = (frame(&number), frame(&gap));
+        let caret = paint(Part::Caret, "^");
+        out.push_str(&format!(
+            "{first} {}\n{second} {indent}{caret}\n",
+            self.shown
+        ));
     }
 }
 

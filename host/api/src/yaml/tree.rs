@@ -135,6 +135,7 @@ impl Document {
             line: mark.line,
             column: mark.column,
             path: problem.path,
+            help: help(&problem.kind),
             message: problem.message,
         }
     }
@@ -163,6 +164,14 @@ impl Document {
             node = value;
         }
         mark
+    }
+}
+
+fn help(kind: &Kind) -> Option<String> {
+    match kind {
+        Kind::UnknownKey { nearest } => nearest.as_ref().map(|near| format!("write `{near}`")),
+        Kind::Missing => Some("add the key".to_owned()),
+        Kind::Invalid => None,
     }
 }
 
