@@ -44,6 +44,9 @@ pub struct Args {
     /// Serves the API on this Unix socket, which only its owner may use, and on a port only if one is given.
     #[arg(long, env = "DSTACK_SHIM_SOCKET")]
     pub socket: Option<PathBuf>,
+    /// Id of the user who may use the socket: whom the server logs in as. Default: the shim's own
+    #[arg(long, env = "DSTACK_SHIM_SOCKET_OWNER")]
+    pub socket_owner: Option<u32>,
     /// Switches the machine off after so many seconds without a request and without a task; 0 means never.
     #[arg(
         long,

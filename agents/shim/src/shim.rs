@@ -97,6 +97,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let listener = Listener::bind_all(&listen)
         .await
         .context("cannot listen for requests")?;
+    if let (Some(socket), Some(owner)) = (&args.socket, args.socket_owner) {
+        std::os::unix::fs::chown(socket, Some(owner), None)
+            .with_context(|| format!("cannot give {} to user {owner}", socket.display()))?;
+    }
     let loops = start_loops(&shim, args);
     tracing::info!(
         listen = ?listen,
