@@ -12,6 +12,8 @@
 //! | [`Volumes`] | `volumes` | network volumes |
 //! | [`ResourceListing`] | `resource_listing` | orphans can be found and deleted |
 //!
+//! Most clouds are a [`SimpleCloud`]: six methods give `Compute`, `CreateInstance` and `ResourceListing` together.
+//!
 //! Flags are words without methods, given to `export_backend!` like the others:
 //!
 //! | flag | promise |
@@ -31,7 +33,9 @@
 mod compute;
 mod configurator;
 mod extras;
+mod simple;
 
 pub use compute::{Backend, Compute, CreateInstance, GroupProvisioning, run_job_on_new_instance};
 pub use configurator::Configurator;
 pub use extras::{GatewayLoadBalancer, Gateways, PlacementGroups, ResourceListing, Volumes};
+pub use simple::{Instance, InstanceState, SimpleCloud, run_container};

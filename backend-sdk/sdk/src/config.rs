@@ -22,10 +22,16 @@ pub fn schema<C: JsonSchema>() -> Value {
 /// # Errors
 /// `invalid`; the message names the field but never its value.
 pub fn read<C: DeserializeOwned>(config: &ConfigWithCreds) -> Result<C, BackendError> {
-    serde_json::from_value(Value::Object(config.0.clone())).map_err(|error| {
+    serde_path_to_error::deserialize(Value::Object(config.0.clone())).map_err(|error| {
+        let path = error.path().to_string();
+        let place = if path == "." {
+            String::new()
+        } else {
+            format!(" at {path}")
+        };
         BackendError::invalid(format!(
-            "configuration does not have the right shape: {}",
-            without_values(&error.to_string())
+            "the configuration does not have the right shape{place}: {}",
+            without_values(&error.inner().to_string())
         ))
     })
 }

@@ -22,6 +22,8 @@ pub mod export;
 pub mod host;
 pub mod names;
 pub mod offers;
+pub mod prelude;
+pub mod provisioning;
 pub mod rest;
 pub mod tags;
 pub mod testing;
@@ -36,3 +38,6 @@ pub use host::http;
 pub use schemars;
 pub use serde;
 pub use serde_json;
+
+/// What methods return.
+pub type Result<T, E = BackendError> = std::result::Result<T, E>;

@@ -12,7 +12,7 @@
 //!
 //! ```
 //! use dstack_backend_sdk::offers::{self, AllOffers, Csv, FirstOf, HostCatalog, Provider};
-//! use dstack_backend_sdk::types::{BackendType, InstanceOfferWithAvailability, methods::GetOffersRequest};
+//! use dstack_backend_sdk::types::{InstanceOfferWithAvailability, methods::GetOffersRequest};
 //! use dstack_backend_sdk::BackendError;
 //!
 //! const ROWS: Csv = Csv("instance_name,location,price,cpu,memory,gpu_count,spot\nsmall,north,0.05,2,8,0,False\n");
@@ -21,7 +21,7 @@
 //! impl AllOffers for Acme {
 //!     fn all_offers(&self, request: &GetOffersRequest) -> Result<Vec<InstanceOfferWithAvailability>, BackendError> {
 //!         let items = FirstOf(HostCatalog::new("acme"), ROWS).items(&request.requirements)?;
-//!         Ok(offers::from_items(&BackendType::new("acme"), items, &self.regions))
+//!         Ok(offers::from_items("acme", items, &self.regions))
 //!     }
 //! }
 //! ```
@@ -39,7 +39,7 @@ use dstack_backend_types::resources::{Memory, Range};
 use dstack_backend_types::{BackendError, InstanceOfferWithAvailability, Requirements};
 
 use cache::Cache;
-pub use provider::{Csv, FirstOf, HostCatalog, Provider, defects, from_items};
+pub use provider::{Csv, FirstOf, HostCatalog, Provider, defects, from_items, from_rows};
 
 /// What an offer's disk is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,6 +48,14 @@ pub enum DiskPolicy {
     Fixed,
     /// Chosen at creation within this range of GB: the offer gets the smallest size that fits.
     Configurable(Range<Memory>),
+}
+
+impl DiskPolicy {
+    /// Chosen at creation, from `min_gb` to `max_gb`.
+    pub fn configurable(min_gb: u32, max_gb: u32) -> Self {
+        let (min, max) = (Memory(min_gb.into()), Memory(max_gb.into()));
+        Self::Configurable(Range::between(min, max))
+    }
 }
 
 /// What [`AllOffersCache`] needs of a backend. Order of work: [`modify`](Self::modify), filter, disk, [`keep`](Self::keep).
@@ -135,9 +143,44 @@ impl AllOffersCache {
         Ok(GetOffersReply { offers })
     }
 
+    /// As [`get_offers`](Self::get_offers) for a backend that needs nothing of [`AllOffers`] but the offers and one policy for all
+    /// disks.
+    ///
+    /// # Errors
+    /// Those of `fetch`; an error is not kept.
+    pub fn fitting(
+        &self,
+        request: &GetOffersRequest,
+        disk: DiskPolicy,
+        fetch: impl Fn() -> Result<Vec<InstanceOfferWithAvailability>, BackendError>,
+    ) -> Result<GetOffersReply, BackendError> {
+        self.get_offers(&Plain { disk, fetch }, request)
+    }
+
     /// Forgets what was fetched, e.g. after the provider said that something is sold out.
     pub fn clear(&self) {
         self.cache.clear();
+    }
+}
+
+struct Plain<F> {
+    disk: DiskPolicy,
+    fetch: F,
+}
+
+impl<F> AllOffers for Plain<F>
+where
+    F: Fn() -> Result<Vec<InstanceOfferWithAvailability>, BackendError>,
+{
+    fn all_offers(
+        &self,
+        _request: &GetOffersRequest,
+    ) -> Result<Vec<InstanceOfferWithAvailability>, BackendError> {
+        (self.fetch)()
+    }
+
+    fn disk(&self, _offer: &InstanceOfferWithAvailability) -> DiskPolicy {
+        self.disk
     }
 }
 

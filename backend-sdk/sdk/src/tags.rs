@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use dstack_backend_types::{InstanceConfiguration, JobInfo, RunInfo, Volume};
+
 /// Most tags a backend's configuration may have.
 pub const MAX_CONFIG_TAGS: usize = 25;
 
@@ -71,6 +73,51 @@ pub fn base_tags(
     tags
 }
 
+/// All tags of an instance, with those of the backend's configuration. Tags that some provider would refuse are logged and
+/// left out.
+pub fn of_instance(config: &InstanceConfiguration, backend: &Tags) -> Tags {
+    let base = base_tags(
+        &config.project_name,
+        &config.instance_name,
+        Some(&config.user),
+        config.provider_ref.as_deref(),
+    );
+    logged(&base, backend, config.tags.as_ref())
+}
+
+/// All tags of a job's container; see [`of_instance`].
+pub fn of_job(run: &RunInfo, job: &JobInfo, backend: &Tags) -> Tags {
+    let base = base_tags(
+        &run.project_name,
+        &job.job_name,
+        Some(&run.user),
+        job.provider_ref.as_deref(),
+    );
+    logged(&base, backend, run.tags.as_ref())
+}
+
+/// All tags of a volume; see [`of_instance`].
+pub fn of_volume(volume: &Volume, backend: &Tags) -> Tags {
+    let base = base_tags(
+        &volume.project_name,
+        &volume.name,
+        Some(&volume.user),
+        volume.provider_ref.as_deref(),
+    );
+    logged(&base, backend, volume.configuration.tags.as_ref())
+}
+
+fn logged(base: &Tags, backend: &Tags, resource: Option<&Tags>) -> Tags {
+    let (tags, refused) = merge_valid(base, Some(backend), resource);
+    if !refused.is_empty() {
+        tracing::warn!(
+            tags = refused.join(", "),
+            "tags that providers refuse are left out"
+        );
+    }
+    tags
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Tags, base_tags, is_tag_key, is_tag_value, merge, merge_valid};
@@ -107,6 +154,24 @@ mod tests {
             );
             assert_eq!(Some(merged), layer("output"), "{row}");
         }
+    }
+
+    #[test]
+    fn a_volume_has_the_tags_of_all_layers() {
+        let volume = serde_json::from_value(serde_json::json!({
+            "id": "00000000-0000-4000-8000-000000000001", "name": "v", "project_name": "main", "user": "me",
+            "configuration": {"backend": "acme", "tags": {"a": "user", "b": "user", "c.d": "x"}},
+            "provider_ref": "r1",
+        }));
+        let backend = Tags::from([("a".to_owned(), "backend".to_owned())]);
+        let tags = super::of_volume(&volume.unwrap(), &backend);
+        let text = |key: &str| tags.get(key).map(String::as_str);
+        assert_eq!(
+            (text("a"), text("b"), text("c.d")),
+            (Some("backend"), Some("user"), None)
+        );
+        assert_eq!(text("dstack_name"), Some("v"));
+        assert_eq!(text("dstack_provider_ref"), Some("r1"));
     }
 
     #[test]

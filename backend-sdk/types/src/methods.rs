@@ -111,6 +111,27 @@ methods! {
     WITH_CREDS = 260, "configurator.with_creds", CONFIGURATOR, WithCredsRequest => WithCredsReply;
 }
 
+macro_rules! replies_of {
+    ($($field:ident: $data:path => $($reply:ident),+;)+) => { $($(
+        impl From<$data> for $reply {
+            fn from($field: $data) -> Self {
+                Self { $field }
+            }
+        }
+    )+)+ };
+}
+
+// A backend writes `Ok(data.into())`.
+replies_of! {
+    provisioning_data: crate::provisioning::JobProvisioningData => RunJobReply, UpdateProvisioningDataReply, CreateInstanceReply;
+    provisioning_data: crate::volumes::VolumeProvisioningData => RegisterVolumeReply, CreateVolumeReply;
+    attachment_data: crate::volumes::VolumeAttachmentData => AttachVolumeReply;
+    provisioning_data: crate::gateways::GatewayProvisioningData => CreateGatewayReplicaReply;
+    load_balancer: crate::gateways::GatewayLoadBalancerData => CreateGatewayLoadBalancerReply;
+    provisioning_data: crate::placement::PlacementGroupProvisioningData => CreatePlacementGroupReply;
+    group: crate::placement::ComputeGroupProvisioningData => RunJobsReply;
+}
+
 /// Name of a method, for logs.
 pub fn name_of(number: u32) -> Option<&'static str> {
     ALL.iter()

@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::backend_type::BackendType;
+use crate::error::BackendError;
+use crate::resources::Memory;
 
 /// A volume as a backend sees it: the fields that matter to one, by their names in the HTTP API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +41,20 @@ pub struct Volume {
     pub provider_ref: Option<String>,
 }
 
+impl Volume {
+    /// The provider's id of a volume that was made here or is to be taken over.
+    ///
+    /// # Errors
+    /// `invalid` if it has none.
+    pub fn provider_id(&self) -> Result<&str, BackendError> {
+        let made = self.provisioning_data.as_ref().map(|data| &data.volume_id);
+        made.or(self.volume_id.as_ref())
+            .or(self.configuration.volume_id.as_ref())
+            .map(String::as_str)
+            .ok_or_else(|| BackendError::invalid(format!("volume {} has no id yet", self.name)))
+    }
+}
+
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VolumeConfiguration {
@@ -65,6 +81,13 @@ pub struct VolumeConfiguration {
     /// Fields of single backends, e.g. `claim_name`, and those of the host.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+impl VolumeConfiguration {
+    /// The size asked for in whole GB, rounded up.
+    pub fn size_gb(&self) -> Option<u64> {
+        self.size.map(|size| Memory(size).mib().div_ceil(1024))
+    }
 }
 
 /// What came out of making or registering a volume. Fields are those of the HTTP API.

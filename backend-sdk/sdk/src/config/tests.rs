@@ -71,7 +71,10 @@ fn credentials_in_lists_never_stay_in_the_clear() {
 fn an_error_names_the_field_but_not_the_value() {
     let config = json!({"regions": "hush", "creds": {"type": "default"}});
     let message = read::<Acme>(&written(&config)).err().unwrap().message;
-    assert!(message.contains("expected a sequence"), "{message}");
+    assert!(
+        message.contains("at regions: ") && message.contains("expected a sequence"),
+        "{message}"
+    );
     assert!(!message.contains("hush"), "{message}");
 }
 

@@ -98,19 +98,30 @@ impl<A: Provider, B: Provider> Provider for FirstOf<A, B> {
     }
 }
 
-/// Offers of rows, in their order, of these regions; of all if there are none, in any case. Rows that make no sense are logged
-/// and left out. Whether they can be had is unknown; a backend that knows says so afterwards.
+/// Offers of rows of which nobody knows whether they can be had; else as [`from_rows`].
 pub fn from_items(
-    backend: &BackendType,
+    backend: &str,
     items: Vec<CatalogItem>,
     regions: &[String],
 ) -> Vec<InstanceOfferWithAvailability> {
-    let is_used = |item: &CatalogItem| {
-        let mut regions_used = regions.iter();
-        regions.is_empty() || regions_used.any(|region| region.eq_ignore_ascii_case(&item.location))
+    let unknown = |item| (item, InstanceAvailability::Unknown);
+    from_rows(backend, items.into_iter().map(unknown), regions)
+}
+
+/// Offers of rows and whether they can be had, cheapest first, of these regions; of all if there are none. Regions are compared
+/// in any case. Rows that make no sense are logged and left out.
+pub fn from_rows(
+    backend: &str,
+    rows: impl IntoIterator<Item = (CatalogItem, InstanceAvailability)>,
+    regions: &[String],
+) -> Vec<InstanceOfferWithAvailability> {
+    let backend = BackendType::new(backend.to_owned());
+    let is_used = |(item, _): &(CatalogItem, _)| {
+        let mut used = regions.iter();
+        regions.is_empty() || used.any(|region| region.eq_ignore_ascii_case(&item.location))
     };
-    let mut offers = Vec::with_capacity(items.len());
-    for item in items.into_iter().filter(is_used) {
+    let mut offers = Vec::new();
+    for (item, availability) in rows.into_iter().filter(is_used) {
         let item = normalised(item);
         if let Some(defect) = defect(&item) {
             tracing::warn!(
@@ -121,12 +132,11 @@ pub fn from_items(
             );
             continue;
         }
-        let offer = item.offer(backend);
-        offers.push(InstanceOfferWithAvailability::new(
-            offer,
-            InstanceAvailability::Unknown,
-        ));
+        let offer = item.offer(&backend);
+        offers.push(InstanceOfferWithAvailability::new(offer, availability));
     }
+    // The host merges the lists of all backends by price, and keeps each one's order.
+    offers.sort_by(|a, b| a.price.total_cmp(&b.price));
     offers
 }
 
@@ -198,7 +208,7 @@ mod tests {
     use crate::testing::{Host, Reply};
     use dstack_backend_types::services::CATALOG;
     use dstack_backend_types::{
-        AcceleratorVendor, BackendError, BackendType, CatalogItem, ErrorKind, Requirements,
+        AcceleratorVendor, BackendError, CatalogItem, ErrorKind, Requirements,
         resources::ResourcesSpec,
     };
     use serde_json::json;
@@ -223,13 +233,17 @@ gpu,South,1.5,16,64,2,L4,24,True
     #[test]
     fn rows_of_the_backend_become_offers_of_its_regions() {
         let items = Csv(ROWS).items(&nothing()).unwrap();
-        let acme = BackendType::new("acme");
-        let offers = from_items(&acme, items.clone(), &["south".to_owned()]);
+        let offers = from_items("acme", items.clone(), &["south".to_owned()]);
         assert_eq!(offers.len(), 1);
         let has = &offers[0].instance.resources;
         assert_eq!((has.cpus, has.memory_mib, has.gpus.len()), (16, 65_536, 2));
         assert!(has.spot && offers[0].price > 1.0);
-        assert_eq!(from_items(&acme, items, &[]).len(), 2);
+        let dear_first = items.into_iter().rev().collect();
+        let prices: Vec<f64> = from_items("acme", dear_first, &[])
+            .iter()
+            .map(|offer| offer.price)
+            .collect();
+        assert_eq!(prices, [0.05, 1.5]);
     }
 
     #[test]
@@ -238,7 +252,7 @@ gpu,South,1.5,16,64,2,L4,24,True
         items[0].price = f64::NAN;
         items[1].gpu_vendor = None;
         items[1].gpu_name = Some("MI300X".to_owned());
-        let offers = from_items(&BackendType::new("acme"), items, &[]);
+        let offers = from_items("acme", items, &[]);
         assert_eq!(offers.len(), 1);
         let gpu = &offers[0].instance.resources.gpus[0];
         assert_eq!(gpu.vendor, Some(AcceleratorVendor::Amd));

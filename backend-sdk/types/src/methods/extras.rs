@@ -234,6 +234,22 @@ pub struct ListResourceGroupsReply {
     pub failures: Vec<RegionFailure>,
 }
 
+impl ListResourceGroupsReply {
+    /// These of the groups that were asked for, where all regions were listed by one request.
+    pub fn of(
+        groups: impl IntoIterator<Item = ResourceGroup>,
+        request: &ListResourceGroupsRequest,
+    ) -> Self {
+        let is_asked = |group: &ResourceGroup| {
+            request.regions.is_empty() || request.regions.contains(&group.region)
+        };
+        Self {
+            groups: groups.into_iter().filter(is_asked).collect(),
+            failures: Vec::new(),
+        }
+    }
+}
+
 /// Deletes what nobody knows of any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeleteResourceGroupRequest {

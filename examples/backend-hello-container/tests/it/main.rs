@@ -1,0 +1,26 @@
+//! The conformance suite against a fake of the cloud.
+
+mod cloud;
+
+use dstack_backend_conformance::Suite;
+use serde_json::json;
+
+/// The `.so` that cargo has built beside this test.
+fn plugin() -> std::path::PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    test.with_file_name("libdstack_backend_hello_container.so")
+}
+
+#[test]
+fn the_backend_conforms() {
+    Suite::new(plugin())
+        .config(json!({"type": "hello-container", "regions": [], "creds": {"api_key": cloud::KEY}}))
+        .provider(cloud::fake().start())
+        .run();
+}
+
+#[test]
+fn the_plans_make_sense() {
+    let plans = include_str!("../../src/offers.csv");
+    assert_eq!(dstack_backend_sdk::offers::defects(plans), [] as [&str; 0]);
+}

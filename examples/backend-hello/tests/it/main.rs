@@ -1,0 +1,20 @@
+//! The conformance suite against a fake of the cloud.
+
+mod cloud;
+
+use dstack_backend_conformance::Suite;
+use serde_json::json;
+
+/// The `.so` that cargo has built beside this test.
+fn plugin() -> std::path::PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    test.with_file_name("libdstack_backend_hello.so")
+}
+
+#[test]
+fn the_backend_conforms() {
+    Suite::new(plugin())
+        .config(json!({"type": "hello", "regions": [], "creds": {"api_key": cloud::KEY}}))
+        .provider(cloud::fake().start())
+        .run();
+}
