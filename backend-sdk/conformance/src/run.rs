@@ -209,6 +209,7 @@ impl Prepared {
             catalog: suite.catalog,
             environment: suite.environment,
             ssh: suite.ssh,
+            has_listing: manifest.has(dstack_backend_types::capability::RESOURCE_LISTING),
         };
         Ok(Self {
             settings: Arc::new(settings),

@@ -214,7 +214,9 @@ fn nonsense_of_provider(cx: &Cx<'_>) -> Verdict {
                 .set(fault.clone(), Which::All, skip, usize::MAX);
             // A fresh backend: an answer that was kept hides the next.
             let fresh = cx.open()?;
-            let made = cx.make(&fresh, &offer, &samples::provider_ref());
+            let reference = samples::provider_ref();
+            let made = cx.make(&fresh, &offer, &reference);
+            let is_lost = made.is_err();
             let looked = cx.look(&fresh, &data);
             let listed = cx.list(&fresh, Requirements::of(ResourcesSpec::unconstrained()));
             let health = fresh.call(&HealthRequest {});
@@ -236,6 +238,9 @@ fn nonsense_of_provider(cx: &Cx<'_>) -> Verdict {
                 )?;
             }
             cx.session.faults.clear();
+            if is_lost {
+                cx.recover(&fresh, &offer, &reference);
+            }
         }
     }
     Ok(())
@@ -247,6 +252,7 @@ fn cancel(cx: &Cx<'_>) -> Verdict {
     let offer = cx.pick(&cx.open()?)?;
     let data = cx.must_make(&cx.open()?, &samples::provider_ref())?;
     let caller = cx.open()?;
+    let reference = samples::provider_ref();
     let mut requests = vec![
         (methods::GET_OFFERS, offers_request()),
         (methods::HEALTH, json!({})),
@@ -256,7 +262,7 @@ fn cancel(cx: &Cx<'_>) -> Verdict {
         ),
         (
             methods::RUN_JOB,
-            serde_json::to_value(cx.job(&offer, &samples::provider_ref())).unwrap_or_default(),
+            serde_json::to_value(cx.job(&offer, &reference)).unwrap_or_default(),
         ),
     ];
     if cx.has(capability::RESOURCE_LISTING) {
@@ -268,6 +274,8 @@ fn cancel(cx: &Cx<'_>) -> Verdict {
         .into_iter()
         .try_for_each(|(method, request)| cancelled(&caller, method, &request, LIMIT));
     cx.session.waits_for_real.store(false, Ordering::SeqCst);
+    cx.session.faults.clear();
+    cx.recover(&caller, &offer, &reference);
     outcome
 }
 
@@ -293,6 +301,10 @@ fn cancelled(caller: &Caller, method: u32, request: &Value, limit: Duration) -> 
         || format!("{} ms", took.as_millis()),
         "pass an error of kind `cancelled` on with `?`; ask `is_cancelled()` in loops; wait by `host::sleep` only",
     )?;
+    if method == methods::LIST_RESOURCE_GROUPS {
+        // A listing says what it could not list, and nobody hears it any more.
+        return Ok(());
+    }
     let answer = typed(ended)?;
     ensure(
         matches!(&answer, Err(error) if error.kind == ErrorKind::Cancelled),

@@ -243,10 +243,12 @@ fn retries(cx: &Cx<'_>) -> Verdict {
             .faults
             .set(fault.clone(), Which::Mutating, 0, usize::MAX);
         // It may fail: what counts is what was sent.
-        drop(cx.make(&caller, &offer, &samples::provider_ref()));
+        let reference = samples::provider_ref();
+        drop(cx.make(&caller, &offer, &reference));
         cx.session.faults.clear();
         let mut sent: BTreeMap<(String, String, Vec<u8>), usize> = BTreeMap::new();
         let requests = cx.session.requests_since(mark);
+        cx.recover(&caller, &offer, &reference);
         for exchange in requests.iter().filter(|exchange| exchange.method == "POST") {
             let same = (
                 exchange.method.clone(),

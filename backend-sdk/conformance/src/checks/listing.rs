@@ -118,7 +118,7 @@ fn whole(cx: &Cx<'_>) -> Verdict {
             let answer = caller.call(&ListResourceGroupsRequest::default());
             let applied = cx.session.faults.clear();
             let Ok(listed) = answer else { continue };
-            if applied == 0 || (times == 1 && listed.groups.len() == all.groups.len()) {
+            if applied == 0 || (times == 1 && listed.groups == all.groups) {
                 continue;
             }
             ensure(

@@ -117,6 +117,17 @@ impl Cx<'_> {
         Ok(data)
     }
 
+    /// Finds what a call made whose answer was lost, so that it goes at the end of the check.
+    pub(crate) fn recover(
+        &self,
+        caller: &Caller,
+        offer: &InstanceOfferWithAvailability,
+        provider_ref: &str,
+    ) {
+        // Checks of their own look at whether this works.
+        drop(self.make(caller, offer, provider_ref));
+    }
+
     /// A job on this offer.
     #[allow(clippy::unused_self, reason = "reads like the other steps")]
     pub(crate) fn job(

@@ -64,6 +64,11 @@ impl Host {
             // Answers a cancelled call too: what it leaves behind must be written down.
             wire::LEDGER => {
                 let request: wire::LedgerRequest = read(request)?;
+                if !call.session.settings.has_listing {
+                    return Err(BackendError::unsupported(
+                        "the ledger is for backends with the capability `resource_listing`: without it nobody could delete what it names",
+                    ));
+                }
                 check_entry(&request)?;
                 call.session.write_down(&request);
                 call.session.note(Event::Ledger(request));

@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) catalog: Option<PathBuf>,
     pub(crate) environment: BTreeMap<String, Secret<String>>,
     pub(crate) ssh: Option<Box<SshScript>>,
+    /// Whether the plugin has the capability without which a host takes no ledger entries.
+    pub(crate) has_listing: bool,
 }
 
 /// Something that a plugin did or said.

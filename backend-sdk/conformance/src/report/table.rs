@@ -118,7 +118,10 @@ pub(super) fn render(report: &Report, width: usize, is_coloured: bool) -> String
     for (result, failure) in report.failures() {
         out.push('\n');
         out.push_str(&paint.paint(RED, &format!("FAIL {}", result.id)));
-        out.push_str(&format!("  {}\n", plain(&result.title)));
+        out.push_str(&format!(
+            "  {}\n",
+            cut(&result.title, width.saturating_sub(7 + result.id.width()))
+        ));
         out.push_str(&details(&result.why, failure, width, &paint));
     }
     for note in &report.notes {

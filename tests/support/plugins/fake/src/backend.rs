@@ -174,8 +174,11 @@ impl CreateInstance for Fake {
 impl ResourceListing for Fake {
     fn list_resource_groups(
         &self,
-        _request: &ListResourceGroupsRequest,
+        request: &ListResourceGroupsRequest,
     ) -> Result<ListResourceGroupsReply, BackendError> {
+        let is_asked = |machine: &Machine| {
+            request.regions.is_empty() || request.regions.contains(&machine.region)
+        };
         // What carries no reference is not ours.
         let group = |machine: Machine| {
             Some(ResourceGroup {
@@ -195,6 +198,7 @@ impl ResourceListing for Fake {
             .cloud
             .machines()?
             .into_iter()
+            .filter(is_asked)
             .filter_map(group)
             .collect();
         Ok(ListResourceGroupsReply {
