@@ -14,6 +14,7 @@ const MAP: &[(&str, &[&str])] = &[
         "dstack-backend-loader",
         &["dstack-backend-abi", "dstack-backend-types"],
     ),
+    ("dstack-backend-scaffold", &["dstack-backend-types"]),
     (
         "dstack-backend-conformance",
         &[
@@ -72,6 +73,7 @@ const MAP: &[(&str, &[&str])] = &[
             "dstack-api",
             "dstack-backend-types",
             "dstack-backend-conformance",
+            "dstack-backend-scaffold",
             "dstack-agent-protocol",
         ],
     ),
