@@ -5,6 +5,7 @@
 //! read ratios, not milliseconds. Ships nowhere.
 #![expect(clippy::print_stdout, reason = "a command-line tool for developers")]
 
+mod configurations;
 mod idle;
 mod measure;
 mod tasks;
@@ -16,6 +17,8 @@ type Measure = fn() -> Result<Vec<Row>>;
 
 /// Every measure by name.
 const ALL: &[(&str, Measure)] = &[
+    ("configurations", configurations::files),
+    ("hostile", configurations::hostile),
     ("version", idle::version),
     ("start", idle::start),
     ("idle", idle::idle),

@@ -4,21 +4,20 @@
 //! array an algorithm. Used by the tests below and by `cargo xtask corpus`.
 
 mod boot;
+#[cfg(test)]
+mod fuzz;
 mod known;
 mod offers;
 #[cfg(test)]
 mod tests;
 mod vectors;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use dstack_api::config::{self};
 use dstack_api::config::{
-    ClientConfig, Configuration, FromValue, Mode, Profile, ProfilesConfig, PythonVersion,
-    RunConfiguration, ServerConfig,
+    ClientConfig, Configuration, FromValue, Mode, ProfilesConfig, RunConfiguration, ServerConfig,
 };
-use dstack_api::plan::{self, Bootstrap, DefaultImages, ImageFacts, JobSettings, PlanLimits};
+use dstack_api::plan;
 use dstack_api::runs::RunSpec;
 use dstack_api::yaml;
 use serde_json::{Value, json};
@@ -189,11 +188,13 @@ fn check_file(
 
 /// Every error must be somewhere in the text.
 fn check_places(errors: &yaml::YamlErrors, text: &str) -> Result<(), String> {
-    let lines: Vec<_> = text.lines().collect();
+    let unix = text.replace("\r\n", "\n").replace('\r', "\n");
+    let lines: Vec<_> = unix.split('\n').collect();
     for problem in &errors.problems {
-        let line = lines.get(problem.line - 1).map_or(0, |l| l.chars().count());
-        let end = lines.len().max(1) + 1;
-        if problem.line > end || problem.column > line + 1 {
+        let line = problem.line.checked_sub(1).and_then(|i| lines.get(i));
+        let inside =
+            line.is_some_and(|line| (1..=line.chars().count() + 1).contains(&problem.column));
+        if !inside {
             return Err(format!("the error is outside of the text: {problem}"));
         }
     }
@@ -252,21 +253,15 @@ fn check_plan(
     effective: Option<&Value>,
     refusal: Option<&Value>,
 ) -> Result<(), String> {
-    let mut configuration: Configuration =
+    let configuration: Configuration =
         serde_json::from_value(parsed.clone()).map_err(|e| e.to_string())?;
     let stage = refusal.and_then(|refusal| refusal["stage"].as_str());
-    // Bare names become placeholders, but one that is only referred to stays unknown.
-    let lookup = |name: &str| Some(format!("<{name}>"));
-    let prepared = plan::prepare(&mut configuration, &[], lookup);
-    match (prepared, stage) {
-        (Err(_), Some("cli")) => return Ok(()),
-        (Err(error), _) => return Err(format!("refused by the client: {error}")),
-        (Ok(()), Some("cli")) => return Err("accepted by the client".to_owned()),
-        (Ok(()), _) => {}
-    }
-    match (planned(&configuration), stage) {
-        (Err(_), Some(_)) => Ok(()),
-        (Err(error), None) => Err(format!("refused by the server: {error}")),
+    match (plan_form(&configuration), stage) {
+        (Err(Refused::Client(_)), Some("cli")) => Ok(()),
+        (Err(Refused::Client(error)), _) => Err(format!("refused by the client: {error}")),
+        (_, Some("cli")) => Err("accepted by the client".to_owned()),
+        (Err(Refused::Server(_)), Some(_)) => Ok(()),
+        (Err(Refused::Server(error)), None) => Err(format!("refused by the server: {error}")),
         (Ok(got), Some(_)) => Err(format!("accepted by the server: {got}")),
         (Ok(got), None) => match effective.filter(|effective| !effective.is_null()) {
             Some(effective) => difference(&got, effective, "effective").map_or(Ok(()), Err),
@@ -275,105 +270,29 @@ fn check_plan(
     }
 }
 
-fn planned(configuration: &Configuration) -> Result<Value, String> {
-    let text = |error: plan::PlanError| error.to_string();
-    let limits = PlanLimits::default();
-    match configuration {
-        Configuration::Run(run) => planned_run(run, &limits),
-        Configuration::Fleet(fleet) => {
-            plan::check_fleet(fleet).map_err(text)?;
-            let profile = plan::merged_fleet_profile(fleet, &Profile::empty("default"));
-            let requirements = plan::fleet_requirements(fleet, &profile);
-            Ok(
-                json!({"configuration": fleet, "merged_profile": profile, "requirements": requirements}),
-            )
-        }
-        Configuration::Gateway(gateway) => plan::check_gateway(gateway, &limits)
-            .map_err(text)
-            .map(|()| Value::Null),
-        Configuration::Volume(volume) => plan::check_volume(volume)
-            .map_err(text)
-            .map(|()| Value::Null),
-        Configuration::Preset(_) => Ok(Value::Null),
-    }
+/// Who refuses a configuration that was read, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The client, before it asks the server.
+    Client(String),
+    /// The server.
+    Server(String),
+}
+
+/// What a plan uses of a configuration, by the rules of the corpus; null for what has no such form.
+///
+/// # Errors
+/// A rule that is broken.
+pub fn plan_form(configuration: &Configuration) -> Result<Value, Refused> {
+    let mut prepared = configuration.clone();
+    // Bare names become placeholders, but one that is only referred to stays unknown.
+    plan::prepare(&mut prepared, &[], |name| Some(format!("<{name}>")))
+        .map_err(|error| Refused::Client(error.to_string()))?;
+    plan::effective_form(configuration).map_err(|error| Refused::Server(error.to_string()))
 }
 
 fn run_spec(run: &RunConfiguration) -> Result<RunSpec, String> {
     serde_json::from_value(json!({"configuration": run})).map_err(|e| e.to_string())
-}
-
-fn planned_run(run: &RunConfiguration, limits: &PlanLimits) -> Result<Value, String> {
-    let mut spec = run_spec(run)?;
-    spec.profile = Some(Profile::empty("default"));
-    let effective = plan::effective_run(spec, limits).map_err(|e| e.to_string())?;
-    let images = DefaultImages::default();
-    let facts = ImageFacts {
-        architectures: vec![dstack_backend_types::CpuArchitecture::X86],
-        user: None,
-        entrypoint: vec!["/entrypoint".to_owned()],
-        command: vec!["serve".to_owned(), "--default".to_owned()],
-    };
-    let named = plan::image_names(&effective.spec.configuration)
-        .into_iter()
-        .flatten();
-    let facts: BTreeMap<_, _> = named.map(|(image, _)| (image, facts.clone())).collect();
-    let settings = JobSettings {
-        images: &images,
-        registry: None,
-        python: PythonVersion::Py312,
-        bootstrap: &Tokens,
-        facts: &facts,
-    };
-    let mut jobs = Vec::new();
-    for group in 0..plan::replica_group_count(&effective.spec.configuration) {
-        let replica = plan::replica_jobs(&effective.spec, &effective.profile, 0, group, &settings)
-            .map_err(|e| e.to_string())?;
-        for job in replica
-            .into_iter()
-            .filter(|job| job.node_group_job_index == 0)
-        {
-            let mut job = serde_json::to_value(job).map_err(|e| e.to_string())?;
-            if let Value::Object(fields) = &mut job {
-                for key in ["ssh_key", "repo_data", "repo_code_hash", "file_archives"] {
-                    fields.remove(key);
-                }
-            }
-            jobs.push(job);
-        }
-    }
-    Ok(json!({
-        "configuration": effective.spec.configuration,
-        "merged_profile": effective.profile,
-        "initial_job_count": plan::initial_job_count(&effective.spec.configuration),
-        "jobs": jobs,
-    }))
-}
-
-/// The marks of the corpus in place of commands.
-struct Tokens;
-
-impl Bootstrap for Tokens {
-    fn python(&self, version: PythonVersion) -> Vec<String> {
-        vec![format!("<python {version}>")]
-    }
-    fn docker(&self) -> Vec<String> {
-        vec!["start-dockerd".to_owned()]
-    }
-    fn install_ide(&self, _: config::Ide, _: &str) -> Vec<String> {
-        vec!["<ide install>".to_owned()]
-    }
-    fn notebooks(&self) -> Vec<String> {
-        vec!["<ipykernel>".to_owned()]
-    }
-    fn ide_hints(&self, _: config::Ide, _: &str, _: &str) -> Vec<String> {
-        vec!["<ide hints>".to_owned()]
-    }
-    fn ssh_hint(&self, _: &str) -> Vec<String> {
-        vec!["<ssh hint>".to_owned()]
-    }
-    fn idle(&self) -> Vec<String> {
-        vec!["<idle>".to_owned()]
-    }
 }
 
 /// Plugins fill in what their backends leave out, so that only what was written is compared.

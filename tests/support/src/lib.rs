@@ -3,4 +3,7 @@
 //! Used by tests of every room, which may depend on it in `dev-dependencies` only.
 
 pub mod corpus;
+#[cfg(test)]
+mod examples;
+pub mod hostile;
 pub mod server;

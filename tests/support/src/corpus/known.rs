@@ -21,8 +21,8 @@ pub(super) const OPEN_FILES: &[(&str, &str)] = &[
     ("real-115-mkdocs-docs-concepts-backends", KEYS_OF_PLUGIN),
 ];
 
-/// Vector files of later topics.
-pub(super) const OPEN_VECTORS: &[(&str, &str)] = &[("autoscaler", "scaling of services")];
+/// Vector files of later topics; there are none left.
+pub(super) const OPEN_VECTORS: &[(&str, &str)] = &[];
 
 /// Files of `vectors/` that hold data for others.
 pub(super) const DATA: &[&str] = &["matching-offers"];

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use dstack_api::config::{self, Mode, ScalingSpec};
 use dstack_backend_sdk::{arch, names, tags};
 use dstack_backend_types::matching::{Blocks, gpu_fits, matches, share_of, total_blocks};
 use dstack_backend_types::resources::GpuSpec;
@@ -10,6 +11,7 @@ use dstack_backend_types::{
     AcceleratorVendor, CpuArchitecture, Disk, Gpu, InstanceOfferWithAvailability, Requirements,
     Resources, gpus,
 };
+use dstack_engine::scaling;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -78,6 +80,7 @@ pub(super) fn answer(name: &str, row: &Value, offers: &Offers) -> Option<Answer>
             .map(|arch| json!(arch.download_name()))
             .map_err(|e| e.to_string()),
         "merge-tags" => merged_tags(row),
+        "autoscaler" => desired_replicas(row),
         "unique-backend-name" => unique_name(row),
         "lowest-unused-nums" => get::<BTreeSet<u32>>(row, "used").map(|used| {
             let first: Vec<_> = dstack_engine::names::lowest_unused(&used).take(3).collect();
@@ -124,6 +127,27 @@ fn merged_tags(row: &Value) -> Answer {
         layer("resource")?.as_ref(),
     );
     Ok(json!(merged))
+}
+
+fn desired_replicas(row: &Value) -> Answer {
+    let scaling = match row["manual"] == true {
+        true => None,
+        false => {
+            let mut rules = json!({"metric": "rps"});
+            for key in ["target", "window", "scale_up_delay", "scale_down_delay"] {
+                rules[key] = row[key].clone();
+            }
+            let read = config::read::<ScalingSpec>(&rules, Mode::Strict);
+            Some(read.map_err(|e| e.to_string())?.value)
+        }
+    };
+    let bounds = (get(row, "min")?, get(row, "max")?);
+    let load = scaling::Load {
+        requests: get(row, "requests_in_window")?,
+        since_scaled: get(row, "seconds_since_last_scaled")?,
+    };
+    let desired = scaling::desired(bounds, scaling.as_ref(), get(row, "current")?, load);
+    Ok(json!({"desired": desired}))
 }
 
 /// The random end of a name is replaced by the pattern it fits.

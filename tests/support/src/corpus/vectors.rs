@@ -115,6 +115,7 @@ fn wanted(name: &str, row: &Value) -> Answer {
         "user-data" | "gateway-user-data" => {
             return boot::document(row["output"].as_str().unwrap_or_default());
         }
+        "autoscaler" => &["desired"],
         "blocks-divisible" => &["divisible", "total_blocks"],
         "gpu-matches-spec" => &["matched"],
         "lowest-unused-nums" => &["first3"],
