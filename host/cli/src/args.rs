@@ -26,10 +26,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Apply a configuration: run a task, create a fleet
     Apply(cmd::apply::Args),
+    /// Bring a run's ports and login to this machine
+    Attach(cmd::attach::Args),
     /// Plugins with their state
     Backend(cmd::backend::Args),
     /// Shell completion
     Completion(cmd::completion::Args),
+    /// Check configuration files; schemas for editors
+    Config(cmd::config::Args),
     /// Fleets of machines
     Fleet(cmd::fleet::Args),
     /// The log of a run
@@ -52,8 +56,10 @@ impl Command {
     pub(crate) fn run(self, cx: &mut Cx<'_>) -> Result<(), CliError> {
         match self {
             Self::Apply(args) => cmd::apply::run(args, cx),
+            Self::Attach(args) => cmd::attach::run(args, cx),
             Self::Backend(args) => cmd::backend::run(args, cx),
             Self::Completion(args) => cmd::completion::run(&args, cx),
+            Self::Config(args) => cmd::config::run(&args, cx),
             Self::Fleet(args) => cmd::fleet::run(args, cx),
             Self::Logs(args) => cmd::logs::run(&args, cx),
             Self::Offer(args) => cmd::offer::run(args, cx),

@@ -1,4 +1,6 @@
-//! Follows a run from its submission to its end: progress, then the log, by way of the server.
+//! Follows a run to its end: progress, then the log by way of the server, and its ports by way of SSH.
+
+mod link;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,28 +8,46 @@ use std::time::{Duration, Instant};
 
 use dstack_api::jobs::{JobStatus, JobSubmission, JobTerminationReason};
 use dstack_api::runs::{Run, RunStatus, StopRunsRequest};
+use jiff::Timestamp;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use uuid::Uuid;
 
+use self::link::Link;
 use crate::cmd::logs::{LogReader, get_run};
 use crate::cx::{Cx, Here};
 use crate::error::CliError;
+use crate::ssh::{self, Wishes};
 use crate::ui::Tone;
 use crate::view;
 
 /// How long a server may be away, for a restart, before following ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Shows how the run gets on and what it prints. Ok if it ends well, or if the person leaves it.
-///
-/// `verb` says what was done to the run; `is_quick` leaves on Ctrl+C without a question.
+/// What following does beside waiting.
+#[derive(Debug)]
+pub(crate) struct Follow {
+    /// What was done to the run; none if it was there before.
+    pub(crate) verb: Option<&'static str>,
+    /// Leave on Ctrl+C without a question.
+    pub(crate) is_quick: bool,
+    pub(crate) shows_log: bool,
+    pub(crate) since: Option<Timestamp>,
+    /// The replica; none is the lowest that runs.
+    pub(crate) replica: Option<u32>,
+    /// The job of the replica.
+    pub(crate) job: u32,
+    pub(crate) wishes: Wishes,
+}
+
+/// Shows how the run gets on and what it prints, with its ports here. Ok if it ends well, or if the person leaves it.
 pub(crate) fn follow(
     run: Run,
-    verb: &str,
-    is_quick: bool,
+    follow: Follow,
     here: &Here,
     cx: &mut Cx<'_>,
 ) -> Result<(), CliError> {
     let name = run.run_spec.run_name.clone().unwrap_or_default();
-    if !cx.ui.is_terminal() {
+    if let Some(verb) = follow.verb.filter(|_| !cx.ui.is_terminal()) {
         cx.ui.line(format!("Run {name} {verb}"))?;
     }
     let interrupts = Interrupts::listen();
@@ -37,9 +57,12 @@ pub(crate) fn follow(
         started: Instant::now(),
         // The line above says as much.
         said: "submitted".to_owned(),
+        submission: None,
         reader: None,
+        link: Link::new(),
         is_stopping: false,
         away_since: None,
+        follow,
     };
     let mut run = run;
     loop {
@@ -49,7 +72,10 @@ pub(crate) fn follow(
             Err(error) => follower.bear(error, cx)?,
         }
         follower.pause(&interrupts);
-        if interrupts.take() && !follower.interrupted(is_quick, &interrupts, cx)? {
+        if interrupts.is_ended() {
+            return Ok(());
+        }
+        if interrupts.take() && !follower.interrupted(&interrupts, cx)? {
             return Ok(());
         }
         match get_run(here, &follower.name) {
@@ -65,11 +91,16 @@ pub(crate) fn follow(
 struct Follower<'a> {
     name: String,
     here: &'a Here,
+    follow: Follow,
     started: Instant,
     /// The last status that was shown where there is no live view.
     said: String,
-    /// The log of the current try.
+    /// The try that is shown.
+    submission: Option<Uuid>,
+    /// Its log.
     reader: Option<LogReader>,
+    /// The way into it.
+    link: Link,
     is_stopping: bool,
     away_since: Option<Instant>,
 }
@@ -77,31 +108,35 @@ struct Follower<'a> {
 impl Follower<'_> {
     /// Shows what is new. The log is read after the status, so that behind a final status no line is missing.
     fn step(&mut self, run: &Run, cx: &mut Cx<'_>) -> Result<(), CliError> {
-        let last = run.jobs.first().and_then(|job| job.job_submissions.last());
-        match last.filter(|last| has_log(last)) {
-            Some(last) => {
-                if self
-                    .reader
-                    .as_ref()
-                    .is_none_or(|reader| reader.submission() != last.id)
-                {
-                    if let Some(mut old) = self.reader.take() {
-                        old.drain(self.here, cx)?;
-                    }
-                    self.progress(run, cx)?;
-                    cx.ui.live_end();
-                    if let (None, Some(note)) = (&self.reader, unforwarded(last, run)) {
-                        cx.ui.warn(&note)?;
-                    }
-                    self.reader = Some(LogReader::new(&self.name, last.id, false, None));
-                }
-                if let Some(reader) = &mut self.reader {
-                    reader.drain(self.here, cx)?;
-                }
-                Ok(())
-            }
-            None => self.progress(run, cx),
+        let job = ssh::choose_job(run, self.follow.replica, self.follow.job);
+        let Some((job, last)) = job.and_then(|job| Some((job, ssh::last(job)?))) else {
+            return self.progress(run, cx);
+        };
+        if !has_log(last) {
+            return self.progress(run, cx);
         }
+        if self.submission != Some(last.id) {
+            if let Some(mut old) = self.reader.take() {
+                old.drain(self.here, cx)?;
+            }
+            self.progress(run, cx)?;
+            cx.ui.live_end();
+            self.submission = Some(last.id);
+            self.link = Link::new();
+            if self.follow.shows_log {
+                let since = self.follow.since;
+                self.reader = Some(LogReader::new(&self.name, last.id, false, since));
+            }
+        }
+        if last.status == JobStatus::Running && !self.is_stopping {
+            let is_needed = self.follow.verb.is_none();
+            let wishes = &self.follow.wishes;
+            self.link.step(run, job, wishes, is_needed, self.here, cx)?;
+        }
+        if let Some(reader) = &mut self.reader {
+            reader.drain_through(self.link.rewriter(), self.here, cx)?;
+        }
+        Ok(())
     }
 
     /// A live table on a terminal, elsewhere a line for each change.
@@ -156,17 +191,18 @@ impl Follower<'_> {
     }
 
     /// Whether to go on following.
-    fn interrupted(
-        &mut self,
-        is_quick: bool,
-        interrupts: &Interrupts,
-        cx: &mut Cx<'_>,
-    ) -> Result<bool, CliError> {
+    fn interrupted(&mut self, interrupts: &Interrupts, cx: &mut Cx<'_>) -> Result<bool, CliError> {
         cx.ui.live_end();
+        if self.follow.verb.is_none() {
+            return Ok(false);
+        }
         let question = format!("Stop the run {} before detaching?", self.name);
-        if is_quick || self.is_stopping || !cx.ui.confirm_last(&question, || interrupts.take())? {
+        if self.follow.is_quick
+            || self.is_stopping
+            || !cx.ui.confirm_last(&question, || interrupts.take())?
+        {
             cx.ui.line(format!(
-                "Detached; the run {0} goes on. `dstack logs -f {0}` shows its log again.",
+                "Detached; the run {0} goes on. `dstack attach --logs {0}` comes back to it.",
                 self.name
             ))?;
             return Ok(false);
@@ -219,26 +255,6 @@ impl Follower<'_> {
     }
 }
 
-/// Says that nobody forwards the job's ports, if it has any and still runs.
-fn unforwarded(last: &JobSubmission, run: &Run) -> Option<String> {
-    let ports: Vec<String> = run
-        .jobs
-        .first()?
-        .job_spec
-        .app_specs
-        .iter()
-        .flatten()
-        .map(|app| app.port.to_string())
-        .collect();
-    let shown = last.status == JobStatus::Running && !ports.is_empty();
-    shown.then(|| {
-        format!(
-            "Ports are not forwarded by this version: {} can be reached on the job's machine only.",
-            ports.join(", ")
-        )
-    })
-}
-
 fn has_log(job: &JobSubmission) -> bool {
     !matches!(
         job.status,
@@ -256,20 +272,33 @@ fn capitalised(text: &str) -> String {
 /// Ctrl+C as something to ask for, while this lives.
 struct Interrupts {
     flag: Arc<AtomicBool>,
-    registration: Option<signal_hook::SigId>,
+    /// The process is asked to end: what it opened is closed first.
+    ends: Arc<AtomicBool>,
+    registrations: Vec<signal_hook::SigId>,
 }
 
 impl Interrupts {
     fn listen() -> Self {
-        let flag = Arc::new(AtomicBool::new(false));
+        let (flag, ends) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let signals = [(SIGINT, &flag), (SIGTERM, &ends), (SIGHUP, &ends)];
         // Without it Ctrl+C ends the process, which leaves the run going too.
-        let registration =
-            signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&flag)).ok();
-        Self { flag, registration }
+        let registrations = signals
+            .into_iter()
+            .filter_map(|(signal, flag)| signal_hook::flag::register(signal, Arc::clone(flag)).ok())
+            .collect();
+        Self {
+            flag,
+            ends,
+            registrations,
+        }
     }
 
     fn is_set(&self) -> bool {
-        self.flag.load(Ordering::Relaxed)
+        self.flag.load(Ordering::Relaxed) || self.is_ended()
+    }
+
+    fn is_ended(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
     }
 
     fn take(&self) -> bool {
@@ -279,8 +308,8 @@ impl Interrupts {
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        if let Some(id) = self.registration {
-            signal_hook::low_level::unregister(id);
+        for id in &self.registrations {
+            signal_hook::low_level::unregister(*id);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! One file a command.
 
 pub(crate) mod apply;
+pub(crate) mod attach;
 pub(crate) mod backend;
 pub(crate) mod completion;
+pub(crate) mod config;
 pub(crate) mod fleet;
 pub(crate) mod logs;
 pub(crate) mod offer;

@@ -18,6 +18,7 @@ mod error;
 pub mod local_config;
 mod run;
 pub mod settings;
+mod ssh;
 mod ui;
 mod view;
 mod yaml;

@@ -30,6 +30,16 @@ pub trait Local {
     /// # Errors
     /// Why it cannot be written, for people.
     fn lock(&self, folder: &Path) -> Result<Vec<String>, String>;
+    /// Compares a folder with its lock file: a list with `name`, `version`, `hash`, `path` and `problem` of each plugin.
+    ///
+    /// # Errors
+    /// Why it cannot be read, for people.
+    fn verify(&self, folder: &Path) -> Result<serde_json::Value, String>;
+    /// Loads a plugin file in a process of its own and asks what it takes: `manifest` and `schema`.
+    ///
+    /// # Errors
+    /// Why it does not answer, for people.
+    fn describe(&self, file: &Path) -> Result<serde_json::Value, String>;
 }
 
 /// A build without a server.
@@ -50,6 +60,12 @@ impl Local for ClientOnly {
         Self::refuse()
     }
     fn lock(&self, _folder: &Path) -> Result<Vec<String>, String> {
+        Self::refuse()
+    }
+    fn verify(&self, _folder: &Path) -> Result<serde_json::Value, String> {
+        Self::refuse()
+    }
+    fn describe(&self, _file: &Path) -> Result<serde_json::Value, String> {
         Self::refuse()
     }
 }

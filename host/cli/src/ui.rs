@@ -272,6 +272,13 @@ impl Ui {
             .map_err(CliError::Output)
     }
 
+    /// Standard input to its end, or as much of it, as bytes.
+    pub(crate) fn read_input_bytes(&mut self, most_bytes: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut input = (&mut self.terminal.input).take(most_bytes);
+        input.read_to_end(&mut bytes).map(|_| bytes)
+    }
+
     /// Standard input to its end, or as much of it.
     pub(crate) fn read_input(&mut self, most_bytes: u64) -> io::Result<String> {
         let mut text = String::new();

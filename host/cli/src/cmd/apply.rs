@@ -12,6 +12,8 @@ mod run_spec;
 
 pub(crate) use profiles::choose as choose_profile;
 
+use std::path::PathBuf;
+
 use dstack_api::config::{
     Configuration, Env, EnvValue, PortMapping, RunKind, names, parse_env_item,
 };
@@ -50,9 +52,15 @@ pub(crate) struct Args {
     /// A variable; without a value it is taken from the environment. May be repeated
     #[arg(short, long, value_name = "KEY[=VALUE]", value_parser = variable)]
     env: Vec<Variable>,
-    /// A port of the job, such as 8080 or 80:8080; may be repeated. This version does not forward ports yet
+    /// A port of the job, such as 8080 or 80:8080 (here:job) or *:8080; may be repeated
     #[arg(short, long, value_name = "MAPPING", value_parser = port)]
     port: Vec<PortMapping>,
+    /// Address of this machine that the job's ports are bound to
+    #[arg(long, default_value = "localhost", value_name = "HOST")]
+    host: String,
+    /// The private key to log in to the job with; its public half is the file beside it with .pub. Default: your key at the server
+    #[arg(long, value_name = "KEY")]
+    ssh_identity: Option<PathBuf>,
     /// How many offers to show
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_offers: u32,
@@ -116,7 +124,7 @@ fn variable(text: &str) -> Result<Variable, String> {
     parse_env_item(text).map(|(name, value)| Variable { name, value })
 }
 
-fn port(text: &str) -> Result<PortMapping, String> {
+pub(crate) fn port(text: &str) -> Result<PortMapping, String> {
     PortMapping::parse(text)
         .ok_or_else(|| "expected a port (1 to 65535), LOCAL:CONTAINER or *:CONTAINER".to_owned())
 }
@@ -156,6 +164,8 @@ impl Args {
         let given = [
             ("--env", !self.env.is_empty(), has_env),
             ("--port", !self.port.is_empty(), has_ports),
+            ("--host", self.host != "localhost", has_ports),
+            ("--ssh-identity", self.ssh_identity.is_some(), is_run),
             ("arguments after --", !self.run_args.is_empty(), has_args),
             ("--cpu", resources.cpu.is_some(), is_run),
             ("--gpu", resources.gpu.is_some(), is_run),

@@ -1,16 +1,21 @@
 //! `dstack backend`: the plugins of the server.
 
+mod check;
+mod describe;
+mod list;
+mod new;
+mod verify;
+
 use clap::Subcommand;
-use dstack_api::plugins::ListPluginsResponse;
+use dstack_api::plugins::ReloadPluginsResponse;
 
 use crate::cx::{Cx, ProjectOption};
 use crate::error::CliError;
-use crate::ui::Tone;
 
 /// Plugins with their state
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dstack backend list            state of every plugin of the server\n  dstack backend inspect FILE    what a .so says of itself; nothing of it runs\n  dstack backend lock FOLDER     trust what is in a folder"
+    after_help = "Examples:\n  dstack backend list            state of every plugin of the server\n  dstack backend inspect FILE    what a .so says of itself; nothing of it runs\n  dstack backend check FILE      the conformance suite on a .so\n  dstack backend new Acme --path .   the crate of a new backend\n  dstack backend describe acme   what its section of config.yml takes\n  dstack backend lock FOLDER     trust what is in a folder\n  dstack backend verify FOLDER   whether it is still the same"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -39,10 +44,42 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    Check(Box<check::Args>),
+    New(new::Args),
     /// Write `plugins.lock`: the hashes of the plugins in a folder, which the server then trusts
     Lock {
         /// The folder
         folder: std::path::PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare a folder with its `plugins.lock`; nothing of a file runs
+    Verify {
+        /// The folder
+        folder: std::path::PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What a backend can do, and what its section of `config.yml` takes
+    Describe {
+        /// A backend of the server, or a `.so`, which is loaded in a process of its own
+        #[arg(value_name = "NAME|FILE")]
+        what: String,
+        #[command(flatten)]
+        project: ProjectOption,
+        /// Print JSON: the manifest and the JSON schema
+        #[arg(long)]
+        json: bool,
+    },
+    /// Look through the plugin folders of the server again
+    Reload {
+        #[command(flatten)]
+        project: ProjectOption,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -52,21 +89,59 @@ pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
             project,
             verbose,
             json,
-        } => list(&project, verbose, json, cx),
+        } => list::run(&project, verbose, json, cx),
         Command::Inspect { file, json } => inspect(&file, json, cx),
-        Command::Lock { folder } => {
-            let locked = cx.local.lock(&folder).map_err(CliError::Message)?;
-            cx.ui.line(format!(
-                "{}: {}",
-                folder.display(),
-                if locked.is_empty() {
-                    "no plugins".to_owned()
-                } else {
-                    locked.join(", ")
-                }
-            ))
+        Command::Check(args) => check::run(*args, cx),
+        Command::New(args) => new::run(args, cx),
+        Command::Lock { folder, json } => lock(&folder, json, cx),
+        Command::Verify { folder, json } => verify::run(&folder, json, cx),
+        Command::Describe {
+            what,
+            project,
+            json,
+        } => describe::run(&what, &project, json, cx),
+        Command::Reload { project, json } => reload(&project, json, cx),
+    }
+}
+
+fn lock(folder: &std::path::Path, json: bool, cx: &mut Cx<'_>) -> Result<(), CliError> {
+    let locked = cx.local.lock(folder).map_err(CliError::Message)?;
+    if json {
+        return cx.ui.json(&locked);
+    }
+    let text = if locked.is_empty() {
+        "no plugins".to_owned()
+    } else {
+        locked.join(", ")
+    };
+    cx.ui.line(format!("{}: {text}", folder.display()))
+}
+
+fn reload(project: &ProjectOption, json: bool, cx: &mut Cx<'_>) -> Result<(), CliError> {
+    let here = cx.here(project.project.as_deref())?;
+    let done: ReloadPluginsResponse = here.client.ask("/api/x/plugins/reload")?;
+    if json {
+        return cx.ui.json(&done);
+    }
+    let mut nothing = true;
+    for (what, names) in [
+        ("added", &done.added),
+        ("replaced", &done.replaced),
+        (
+            "there is a newer file, restart the server to use it",
+            &done.after_restart,
+        ),
+        ("removed", &done.removed),
+    ] {
+        if !names.is_empty() {
+            nothing = false;
+            cx.ui.line(format!("{what}: {}", names.join(", ")))?;
         }
     }
+    if nothing {
+        cx.ui.line("nothing has changed")?;
+    }
+    Ok(())
 }
 
 fn inspect(file: &std::path::Path, json: bool, cx: &mut Cx<'_>) -> Result<(), CliError> {
@@ -92,67 +167,5 @@ fn inspect(file: &std::path::Path, json: bool, cx: &mut Cx<'_>) -> Result<(), Cl
         })
         .collect();
     let table = cx.ui.table(&[], &rows);
-    cx.ui.line(table)
-}
-
-/// Digits of a hash that tell files apart.
-const SHORT_HASH: usize = 12;
-
-fn list(
-    project: &ProjectOption,
-    is_verbose: bool,
-    json: bool,
-    cx: &mut Cx<'_>,
-) -> Result<(), CliError> {
-    let here = cx.here(project.project.as_deref())?;
-    let answer: ListPluginsResponse = here.client.ask("/api/x/plugins/list")?;
-    if json {
-        return cx.ui.json(&answer);
-    }
-    let rows: Vec<Vec<String>> = answer
-        .plugins
-        .iter()
-        .map(|plugin| {
-            let tone = if plugin.reason.is_some() {
-                Tone::Bad
-            } else {
-                Tone::Good
-            };
-            let mut row = vec![
-                plugin.name.clone(),
-                plugin.version.clone().unwrap_or_default(),
-                plugin.sdk.clone().unwrap_or_default(),
-                plugin.isolation.clone().unwrap_or_default(),
-                cx.ui.paint(tone, &plugin.state),
-                plugin.capabilities.join(" "),
-            ];
-            let hash = plugin.sha256.as_deref().unwrap_or_default();
-            let shown = if is_verbose {
-                hash
-            } else {
-                hash.get(..SHORT_HASH).unwrap_or(hash)
-            };
-            row.push(shown.to_owned());
-            row.push(plugin.reason.clone().unwrap_or_default());
-            if is_verbose {
-                row.push(plugin.path.clone());
-            }
-            row
-        })
-        .collect();
-    let mut head = vec![
-        "NAME",
-        "VERSION",
-        "SDK",
-        "ISOLATION",
-        "STATE",
-        "CAPABILITIES",
-        "HASH",
-        "ERROR",
-    ];
-    if is_verbose {
-        head.push("PATH");
-    }
-    let table = cx.ui.table(&head, &rows);
     cx.ui.line(table)
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::cmd::stop::not_found;
 use crate::cx::{Cx, Here, ProjectOption};
 use crate::error::CliError;
+use crate::ssh::Rewriter;
 
 /// How often a followed log is asked for at first, and later.
 pub(crate) const FAST: Duration = Duration::from_millis(250);
@@ -126,13 +127,18 @@ impl LogReader {
         }
     }
 
-    /// Which try it reads.
-    pub(crate) fn submission(&self) -> Uuid {
-        self.submission
-    }
-
     /// Prints everything that is there by now; true if there was something.
     pub(crate) fn drain(&mut self, here: &Here, cx: &mut Cx<'_>) -> Result<bool, CliError> {
+        self.drain_through(None, here, cx)
+    }
+
+    /// The same, with addresses of forwarded ports as they are here.
+    pub(crate) fn drain_through(
+        &mut self,
+        rewriter: Option<&Rewriter>,
+        here: &Here,
+        cx: &mut Cx<'_>,
+    ) -> Result<bool, CliError> {
         let mut any = false;
         loop {
             let page: JobSubmissionLogs = here.client.post(
@@ -155,7 +161,10 @@ impl LogReader {
                         "the server sent a log line that is not base64: {error}"
                     ))
                 })?;
-                text.extend_from_slice(&bytes);
+                match rewriter {
+                    Some(rewriter) => text.extend_from_slice(&rewriter.rewrite(bytes)),
+                    None => text.extend_from_slice(&bytes),
+                }
             }
             if !text.is_empty() {
                 cx.ui.raw(&text)?;

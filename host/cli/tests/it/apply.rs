@@ -33,6 +33,15 @@ fn run(status: &str, job_status: &str, change: impl Fn(&mut Value)) -> Value {
 
 fn same(_: &mut Value) {}
 
+/// It runs as a process of the server's machine.
+fn as_process(job: &mut Value) {
+    job["job_provisioning_data"] = json!({
+        "backend": "local", "instance_type": offer("available", json!({}))["instance"],
+        "instance_id": "local-1", "hostname": "127.0.0.1", "region": "local", "price": 0.0,
+        "username": "root", "ssh_port": null, "dockerized": false,
+    });
+}
+
 fn log(text: &str, next: Option<&str>) -> Value {
     let message = base64::engine::general_purpose::STANDARD.encode(text);
     json!({
@@ -199,7 +208,7 @@ fn an_attached_run_streams_its_log_and_ends_with_0_if_it_is_done() {
         .on(&get, run("submitted", "submitted", same))
         .on(&get, run("provisioning", "provisioning", same))
         .on(&get, run("provisioning", "pulling", same))
-        .on(&get, run("running", "running", same))
+        .on(&get, run("running", "running", as_process))
         .on(
             &get,
             run("done", "done", |job| {
@@ -225,12 +234,12 @@ fn an_attached_run_streams_its_log_and_ends_with_0_if_it_is_done() {
 
     Run t1 submitted
     t1: provisioning
-    t1: running
+    t1: running on local (local), local at $0
     hello
     last wörds
     Exited (0)
     --- standard error
-    Ports are not forwarded by this version: 8080 can be reached on the job's machine only.
+    The job is a process on the server's own machine; there is no login of its own to attach to. Its ports are on that machine: 8080.
     --- exit code 0
     ");
     let polls = world.server.bodies(&poll);
@@ -251,7 +260,7 @@ fn a_failed_run_ends_with_1_the_reason_and_a_hint() {
     });
     world
         .server
-        .on(&get, run("running", "running", same))
+        .on(&get, run("running", "running", as_process))
         .on(&get, failed);
     world
         .server
@@ -272,10 +281,10 @@ fn a_failed_run_ends_with_1_the_reason_and_a_hint() {
      1   local (localhost)   cpu=2 mem=8GB disk=20GB   local           $0
 
     Run t1 submitted
-    t1: running
+    t1: running on local (local), local at $0
     boom
     --- standard error
-    Ports are not forwarded by this version: 8080 can be reached on the job's machine only.
+    The job is a process on the server's own machine; there is no login of its own to attach to. Its ports are on that machine: 8080.
     Exited (3)
     See `dstack logs -d t1` for details.
     --- exit code 1
@@ -317,7 +326,7 @@ fn progress_is_a_live_table_on_a_terminal() {
     world
         .server
         .on(&get, run("provisioning", "provisioning", same))
-        .on(&get, run("running", "running", same))
+        .on(&get, run("running", "running", as_process))
         .on(
             &get,
             run("done", "done", |job| {

@@ -1,4 +1,6 @@
-//! `dstack backend list`.
+//! `dstack backend`.
+
+mod check;
 
 use serde_json::json;
 

@@ -6,7 +6,9 @@
 )]
 
 mod apply;
+mod attach;
 mod backends;
+mod config;
 mod errors;
 mod screens;
 mod world;

@@ -68,6 +68,17 @@ impl Server {
         self
     }
 
+    /// Drops the answers of a path.
+    pub(crate) fn forget(&self, path: &str) -> &Self {
+        self.answers.lock().unwrap().remove(path);
+        self
+    }
+
+    /// How many answers of a path have not been given; the last one stays.
+    pub(crate) fn left(&self, path: &str) -> usize {
+        self.answers.lock().unwrap().get(path).map_or(0, Vec::len)
+    }
+
     /// Answers as a recorded exchange has them.
     pub(crate) fn play(&self, recording: &[Value]) -> &Self {
         for exchange in recording {

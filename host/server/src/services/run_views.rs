@@ -1,5 +1,6 @@
 //! Runs as the API shows them, put together from records.
 
+use dstack_agent_protocol::CONTAINER_SSH_PORT;
 use dstack_api::config::{Ide, RunConfiguration};
 use dstack_api::jobs::{
     self, Job, JobConnectionInfo, JobSpec, JobStatus, JobSubmission, JobTerminationReason,
@@ -114,16 +115,23 @@ fn submission(
     spec: &JobSpec,
     pulls: Option<&Pulls>,
 ) -> Result<JobSubmission, ApiError> {
-    let machine = record
+    let mut machine: Option<jobs::JobProvisioningData> = record
         .provisioning_data
         .as_deref()
         .map(|text| parse("machine", text))
         .transpose()?;
-    let runtime = record
+    let runtime: Option<jobs::JobRuntimeData> = record
         .runtime_data
         .as_deref()
         .map(|text| parse("runtime data", text))
         .transpose()?;
+    if let (Some(machine), Some(ports)) = (
+        machine.as_mut().filter(|machine| !machine.dockerized),
+        runtime.as_ref().and_then(|runtime| runtime.ports.as_ref()),
+    ) {
+        // Clients go straight to such a job's own sshd: several jobs of one machine differ by its port.
+        machine.ssh_port = ports.get(&CONTAINER_SSH_PORT).copied();
+    }
     Ok(JobSubmission {
         id: record.id.0,
         submission_num: record.submission_num,

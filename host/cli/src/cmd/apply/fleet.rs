@@ -1,5 +1,6 @@
 //! Fleets: plan, question, creation.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -57,6 +58,7 @@ pub(crate) fn apply(
     let is_same = current.is_some_and(|fleet| {
         fleet.spec.configuration == effective.configuration
             && fleet.spec.profile == effective.profile
+            && !lacks_hosts(fleet)
     });
     let name = plan.spec.configuration.name.clone();
     if is_same && !args.force {
@@ -118,6 +120,13 @@ pub(crate) fn apply(
     wait(fleet, here, cx)
 }
 
+/// Own hosts that could not be prepared are tried again, although the file is the same.
+fn lacks_hosts(fleet: &Fleet) -> bool {
+    let hosts = fleet.spec.configuration.ssh_config.as_ref();
+    let living = fleet.instances.iter().filter(|it| it.status.is_active());
+    hosts.is_some_and(|ssh| living.count() < ssh.hosts.len())
+}
+
 /// A request without the key of a spec that only servers set, which others refuse.
 fn as_client(request: &impl serde::Serialize) -> Value {
     let mut request = serde_json::to_value(request).unwrap_or_default();
@@ -160,7 +169,21 @@ fn wait(mut fleet: Fleet, here: &Here, cx: &mut Cx<'_>) -> Result<(), CliError> 
         id: None,
     };
     let mut said = String::new();
+    let mut reasons = BTreeMap::new();
     loop {
+        for instance in &fleet.instances {
+            let number = instance.instance_num;
+            let why = instance.termination_reason_message.as_ref();
+            let Some(why) = why.filter(|_| instance.status == InstanceStatus::Pending) else {
+                continue;
+            };
+            if reasons.insert(number, why.clone()).as_ref() != Some(why) {
+                cx.ui.live("")?;
+                let text = format!("instance {number}: {why}; trying again");
+                let text = cx.ui.paint(Tone::Warn, &text);
+                cx.ui.line(text)?;
+            }
+        }
         let is_ready = !fleet.instances.iter().any(|instance| {
             matches!(
                 instance.status,

@@ -12,6 +12,7 @@ use crate::attach;
 use crate::cmd::logs::get_run;
 use crate::cx::{Cx, Here};
 use crate::error::CliError;
+use crate::ssh::Wishes;
 use crate::ui::Tone;
 use crate::view;
 
@@ -86,7 +87,21 @@ pub(crate) fn apply(
     if args.detach {
         return cx.ui.line(format!("Run {name} {verb}, detaching..."));
     }
-    attach::follow(run, verb, args.yes, here, cx)
+    let follow = attach::Follow {
+        verb: Some(verb),
+        is_quick: args.yes,
+        shows_log: true,
+        since: None,
+        replica: None,
+        job: 0,
+        wishes: Wishes {
+            identity: args.ssh_identity.clone(),
+            host: args.host.clone(),
+            // Those of the options stand in the specification by now.
+            ports: Vec::new(),
+        },
+    };
+    attach::follow(run, follow, here, cx)
 }
 
 fn show(args: &Args, plan: &RunPlan, here: &Here, cx: &mut Cx<'_>) -> Result<(), CliError> {

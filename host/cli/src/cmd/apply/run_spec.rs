@@ -10,6 +10,7 @@ use super::interpolate::{interpolate, quote};
 use super::{Args, archives, profiles};
 use crate::cx::{Cx, Here};
 use crate::error::CliError;
+use crate::ssh::public_half;
 
 /// A run's configuration with where it came from.
 #[derive(Debug)]
@@ -69,7 +70,10 @@ pub(crate) fn make(
         configuration_path: Some(path),
         configuration,
         profile: Some(profile),
-        ssh_key_pub: None,
+        ssh_key_pub: match &args.ssh_identity {
+            Some(key) => Some(public_half(key, cx)?),
+            None => None,
+        },
     })
 }
 

@@ -66,8 +66,7 @@ pub(super) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
             None => Sdk::Version,
         },
     };
-    let created =
-        create(&order, &place).map_err(|error| CliError::Message(error.to_string()))?;
+    let created = create(&order, &place).map_err(|error| CliError::Message(error.to_string()))?;
     if args.json {
         let folder = created.folder.display().to_string();
         return cx.ui.json(&serde_json::json!({
