@@ -13,7 +13,8 @@
 //! | where | what |
 //! |---|---|
 //! | shim `GET /api/tasks/{id}?wait=<status>&timeout_ms=<n>` | Long poll: answers as soon as the task's status differs from `<status>`, or after `timeout_ms` (at most [`shim::LONG_POLL_MAX_MS`]) with the state it has then. An unknown `<status>` is a 400. |
-//! | shim `--socket`, `--runtime` | HTTP on a Unix socket instead of a TCP port; jobs without containers (see [`process_runtime`]). |
+//! | shim `--socket`, `--runtime` | HTTP on a Unix socket of its owner's alone, with a TCP port beside it only if `--shim-http-port` is given too; jobs without containers (see [`process_runtime`]). |
+//! | shim `--idle-shutdown <seconds>` | Switches the machine off after that long without a request and without a task. |
 //! | runner `GET /api/pull?timestamp=N&wait_ms=M` | Long poll: answers as soon as there is something later than `N`, or the job is over, or after `M` ms (at most 60 s). Any pull is bounded: with more than 16 MiB of log since `N`, `last_updated` is the last entry's and `has_more` is true. |
 //! | runner `start --http-socket`, `--no-sshd` | HTTP on a Unix socket; no SSH server in the container. |
 //! | runner `start --task-dir`, `--port-file` | How the shim starts a runner without a container (see [`process_runtime`]). |

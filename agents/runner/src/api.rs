@@ -21,6 +21,9 @@ use upload::Upload;
 /// Longest wait of a pull.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// Up to here an answer is made as a whole; a larger one while it is sent, so that logs do not pile up in memory.
+const SMALL_PULL: usize = 256 * 1024;
+
 /// All routes.
 pub(crate) fn router(runner: Arc<Runner>) -> Router<Runner> {
     Router::new(runner)
@@ -163,14 +166,18 @@ async fn pull(runner: Arc<Runner>, request: Request) -> Result<Reply, HttpError>
         // Without news the answer is as empty as it is.
         drop(tokio::time::timeout(wait.min(LONGEST_WAIT), news).await);
     }
-    let pulled = tokio::task::spawn_blocking(move || {
-        runner.pull(timestamp).map(|pulled| Reply::json(&pulled))
-    });
-    pulled
-        .await
-        .map_err(io::Error::other)
-        .and_then(|pulled| pulled)
-        .map_err(internal)
+    let pull = runner.select(timestamp);
+    if pull.selection.log_bytes <= SMALL_PULL {
+        let reply = Reply::json(&runner.answer(&pull));
+        runner.pulled(&pull);
+        return Ok(reply);
+    }
+    Ok(Reply::json_made_by(move |out| {
+        serde_json::to_writer(&mut *out, &runner.answer(&pull))?;
+        out.write_all(b"\n")?;
+        runner.pulled(&pull);
+        Ok(())
+    }))
 }
 
 async fn stop(runner: Arc<Runner>, _: Request) -> Result<Reply, HttpError> {

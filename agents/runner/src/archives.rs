@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::{Component, Path, PathBuf};
 
 use crate::files;
 use crate::users::Account;
+
+mod limits;
 
 /// Unpacks `tar` so that its one top entry lands exactly at `target`, file or directory, replacing what is there.
 pub(crate) fn unpack_at(tar: &Path, target: &Path, account: &Account) -> io::Result<()> {
@@ -16,9 +18,7 @@ pub(crate) fn unpack_at(tar: &Path, target: &Path, account: &Account) -> io::Res
     };
     files::make_dirs(parent, account)?;
     files::remove(target)?;
-    unpack(BufReader::new(File::open(tar)?), parent, |path| {
-        re_root(path, name)
-    })?;
+    unpack(tar, parent, |path| re_root(path, name))?;
     files::give_tree(target, account);
     Ok(())
 }
@@ -26,13 +26,15 @@ pub(crate) fn unpack_at(tar: &Path, target: &Path, account: &Account) -> io::Res
 /// Unpacks `tar` into `dir`.
 pub(crate) fn unpack_into(tar: &Path, dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
-    unpack(BufReader::new(File::open(tar)?), dir, |path| {
-        Some(path.to_owned())
-    })
+    unpack(tar, dir, |path| Some(path.to_owned()))
 }
 
-fn unpack(tar: impl Read, dir: &Path, place: impl Fn(&Path) -> Option<PathBuf>) -> io::Result<()> {
-    let mut archive = tar::Archive::new(tar);
+/// Unpacks the entries of `tar` below `dir`, each where `place` says.
+///
+/// Nothing outside of `dir` is written, and nothing is left out silently: an archive that tries to is refused.
+fn unpack(tar: &Path, dir: &Path, place: impl Fn(&Path) -> Option<PathBuf>) -> io::Result<()> {
+    limits::check(tar)?;
+    let mut archive = tar::Archive::new(BufReader::new(File::open(tar)?));
     archive.set_preserve_permissions(true);
     archive.set_overwrite(true);
     // A directory without write permission would refuse its own content: they come last, deepest first.
@@ -43,8 +45,7 @@ fn unpack(tar: impl Read, dir: &Path, place: impl Fn(&Path) -> Option<PathBuf>) 
             continue;
         };
         if !is_inside(&place) {
-            let message = format!("{} leads out of the archive", place.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            return Err(refused(&place, "leads out of the archive"));
         }
         let path = dir.join(&place);
         check_links(dir, &place)?;
@@ -56,14 +57,21 @@ fn unpack(tar: impl Read, dir: &Path, place: impl Fn(&Path) -> Option<PathBuf>) 
             tar::EntryType::Link => {
                 // A hard link names another entry, which moved along with this one.
                 let link = entry.link_name()?.unwrap_or_default().into_owned();
-                let Some(link) = self::link_place(&link, &place) else {
-                    continue;
-                };
+                let link = link_place(&link, &place)
+                    .ok_or_else(|| refused(&place, "is a link that leads out of the archive"))?;
                 check_links(dir, &link)?;
                 files::remove(&path)?;
                 std::fs::hard_link(dir.join(link), &path)?;
             }
-            _ => {
+            kind => {
+                let link = entry.link_name()?.unwrap_or_default();
+                if kind == tar::EntryType::Symlink && !stays_inside(&place, &link) {
+                    let why = format!(
+                        "is a link to {}, which leads out of the archive; leave it out of the upload",
+                        link.display()
+                    );
+                    return Err(refused(&place, &why));
+                }
                 if let Some(parent) = path.parent() {
                     std::fs::create_dir_all(parent)?;
                 }
@@ -79,6 +87,29 @@ fn unpack(tar: impl Read, dir: &Path, place: impl Fn(&Path) -> Option<PathBuf>) 
         std::fs::set_permissions(path, mode)?;
     }
     Ok(())
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    let message = format!("{} {why}", path.display());
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+/// Whether a symbolic link at `place` leads to something below the directory that is unpacked into. What a link passes
+/// through does not matter: links on the way were judged themselves.
+fn stays_inside(place: &Path, link: &Path) -> bool {
+    let mut depth = place.components().count().saturating_sub(1);
+    for part in link.components() {
+        match part {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir => match depth.checked_sub(1) {
+                Some(up) => depth = up,
+                None => return false,
+            },
+            Component::RootDir | Component::Prefix(_) => return false,
+        }
+    }
+    true
 }
 
 /// Where a hard link's target is: below the same top entry.
@@ -118,113 +149,11 @@ fn check_links(dir: &Path, place: &Path) -> io::Result<()> {
             .symlink_metadata()
             .is_ok_and(|found| found.is_symlink())
         {
-            let message = format!("{} lies behind a link", place.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            return Err(refused(place, "lies behind a link"));
         }
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    fn me() -> Account {
-        Account {
-            uid: 0,
-            gid: 0,
-            groups: vec![0],
-            name: String::new(),
-            home: "/".into(),
-            is_switched: false,
-        }
-    }
-
-    /// A tar of (path, content or None for a directory, mode).
-    fn tar(dir: &Path, entries: &[(&str, Option<&str>, u32)]) -> PathBuf {
-        let path = dir.join("a.tar");
-        let mut builder = tar::Builder::new(File::create(&path).unwrap());
-        for (name, content, mode) in entries {
-            let mut header = tar::Header::new_gnu();
-            header.set_mode(*mode);
-            header.set_size(content.map_or(0, str::len) as u64);
-            header.set_entry_type(if content.is_some() {
-                tar::EntryType::Regular
-            } else {
-                tar::EntryType::Directory
-            });
-            // Written by hand: the builder refuses paths that an attacker would use.
-            header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
-            header.set_cksum();
-            builder
-                .append(&header, content.unwrap_or_default().as_bytes())
-                .unwrap();
-        }
-        builder.into_inner().unwrap();
-        path
-    }
-
-    #[test]
-    fn a_file_lands_exactly_at_its_target() {
-        let dir = tempfile::tempdir().unwrap();
-        let tar = tar(dir.path(), &[("app.yml", Some("x: 1\n"), 0o640)]);
-        let target = dir.path().join("new/.config/renamed.yml");
-        unpack_at(&tar, &target, &me()).unwrap();
-        assert_eq!(std::fs::read_to_string(&target).unwrap(), "x: 1\n");
-        assert_eq!(
-            target.metadata().unwrap().permissions().mode() & 0o777,
-            0o640
-        );
-    }
-
-    #[test]
-    fn a_tree_replaces_what_was_there() {
-        let dir = tempfile::tempdir().unwrap();
-        let target = dir.path().join("data");
-        std::fs::create_dir(&target).unwrap();
-        std::fs::write(target.join("old"), "old").unwrap();
-        let tar = tar(
-            dir.path(),
-            &[
-                ("src/", None, 0o755),
-                ("src/locked/", None, 0o555),
-                ("src/locked/a", Some("a"), 0o600),
-                ("src/b", Some("b"), 0o755),
-            ],
-        );
-        unpack_at(&tar, &target, &me()).unwrap();
-        assert!(!target.join("old").exists());
-        assert_eq!(
-            std::fs::read_to_string(target.join("locked/a")).unwrap(),
-            "a"
-        );
-        assert_eq!(
-            target
-                .join("locked")
-                .metadata()
-                .unwrap()
-                .permissions()
-                .mode()
-                & 0o777,
-            0o555
-        );
-        assert_eq!(
-            target.join("b").metadata().unwrap().permissions().mode() & 0o777,
-            0o755
-        );
-    }
-
-    #[test]
-    fn an_archive_cannot_reach_out() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["top/../../evil", "../evil", "/../evil"] {
-            let inner = dir.path().join("inner");
-            std::fs::create_dir_all(&inner).unwrap();
-            let tar = tar(dir.path(), &[(name, Some("x"), 0o644)]);
-            let got = unpack_into(&tar, &inner);
-            assert!(got.is_err() || !dir.path().join("evil").exists(), "{name}");
-            assert!(!dir.path().join("evil").exists(), "{name}");
-        }
-    }
-}
+mod tests;

@@ -8,9 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use dstack_agent_protocol::runner::{JobState, JobStateEvent, LogEvent, PullResponse};
+use dstack_agent_protocol::runner::JobState;
 use tokio::sync::watch;
 
 use crate::spool::{Piece, Reader, Spool};
@@ -56,7 +54,7 @@ impl Change {
 #[derive(Debug)]
 pub(crate) struct History {
     inner: Mutex<Inner>,
-    reader: Reader,
+    pub(crate) reader: Reader,
     latest: watch::Sender<i64>,
     limit: usize,
 }
@@ -68,11 +66,22 @@ struct Inner {
     spool: Spool,
 }
 
+/// Kept small: a job that writes all the time has a million a day.
 #[derive(Debug, Clone)]
-enum Entry {
-    State(Change),
+pub(crate) enum Entry {
+    State(Box<Change>),
     JobLog(Piece),
     RunnerLog(Piece),
+}
+
+/// What one answer takes of the entries. Their bytes stay on the disk until they are written out.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    pub(crate) entries: Vec<(i64, Entry)>,
+    pub(crate) last_updated: i64,
+    /// Whether it is all there was.
+    pub(crate) is_complete: bool,
+    pub(crate) log_bytes: usize,
 }
 
 /// Gives unique, growing timestamps near the wall clock, in milliseconds. Wall clock jumps do not reach it.
@@ -103,13 +112,6 @@ impl Clock {
     }
 }
 
-/// A pull's entries, and whether all there was is in it.
-#[derive(Debug)]
-pub(crate) struct Pulled {
-    pub(crate) response: PullResponse,
-    pub(crate) is_complete: bool,
-}
-
 impl History {
     pub(crate) fn create(dir: &Path) -> io::Result<Self> {
         Self::with_limit(dir, PULL_LIMIT)
@@ -132,7 +134,7 @@ impl History {
     }
 
     pub(crate) fn add_state(&self, change: Change) {
-        self.add(|_| Entry::State(change));
+        self.add(|_| Entry::State(Box::new(change)));
     }
 
     pub(crate) fn add_job_log(&self, bytes: &[u8]) {
@@ -153,45 +155,16 @@ impl History {
     }
 
     /// Everything later than `timestamp`, up to the limit of one answer.
-    pub(crate) fn pull(&self, timestamp: i64) -> io::Result<Pulled> {
-        let (entries, last, is_complete) = self.select(timestamp);
-        let mut response = PullResponse {
-            last_updated: last,
-            ..PullResponse::default()
-        };
-        for (timestamp, entry) in entries {
-            let log = |piece: &Piece| {
-                let message = STANDARD.encode(self.reader.read(piece)?);
-                Ok::<_, io::Error>(LogEvent { timestamp, message })
-            };
-            match &entry {
-                Entry::State(change) => response.job_states.push(JobStateEvent {
-                    state: change.state,
-                    timestamp,
-                    termination_reason: change.reason.to_owned(),
-                    termination_message: change.message.clone(),
-                    exit_status: change.exit_status,
-                }),
-                Entry::JobLog(piece) => response.job_logs.push(log(piece)?),
-                Entry::RunnerLog(piece) => response.runner_logs.push(log(piece)?),
-            }
-        }
-        Ok(Pulled {
-            response,
-            is_complete,
-        })
-    }
-
-    fn select(&self, timestamp: i64) -> (Vec<(i64, Entry)>, i64, bool) {
+    pub(crate) fn select(&self, timestamp: i64) -> Selection {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let from = inner.entries.partition_point(|(at, _)| *at <= timestamp);
         let later = inner.entries.get(from..).unwrap_or_default();
-        let mut bytes = 0;
-        let taken: Vec<(i64, Entry)> = later
+        let mut log_bytes = 0;
+        let entries: Vec<(i64, Entry)> = later
             .iter()
             .take_while(|(_, entry)| {
-                let fits = bytes < self.limit;
-                bytes += match entry {
+                let fits = log_bytes < self.limit;
+                log_bytes += match entry {
                     Entry::State(_) => 0,
                     Entry::JobLog(piece) | Entry::RunnerLog(piece) => piece.len(),
                 };
@@ -199,12 +172,17 @@ impl History {
             })
             .cloned()
             .collect();
-        let is_complete = taken.len() == later.len();
-        let last = match taken.last() {
+        let is_complete = entries.len() == later.len();
+        let last_updated = match entries.last() {
             Some((at, _)) if !is_complete => *at,
             _ => inner.clock.last,
         };
-        (taken, last, is_complete)
+        Selection {
+            entries,
+            last_updated,
+            is_complete,
+            log_bytes,
+        }
     }
 
     /// Waits until there is something later than `timestamp`.

@@ -1,5 +1,6 @@
 //! The way of a job from `run` to its end.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -9,9 +10,12 @@ use std::time::Duration;
 
 use dstack_agent_protocol::reason;
 use dstack_agent_protocol::runner::{JobState, RepoData, SubmitRequest};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::NodeLogin;
 use crate::credentials::GitLogin;
 use crate::environment::{self, Places};
 use crate::expand::{expand, expand_absolute};
@@ -77,7 +81,7 @@ pub(crate) async fn execute(runner: Arc<Runner>, job: Submitted, resolved: Resol
         prepared = prepared => prepared,
         () = runner.stop.cancelled() => return Change::to(JobState::Terminated),
     };
-    let (program, login) = match prepared {
+    let (program, logins) = match prepared {
         Ok(Ok(prepared)) => prepared,
         Ok(Err(change)) => return change,
         Err(error) => return internal(&error),
@@ -95,17 +99,24 @@ pub(crate) async fn execute(runner: Arc<Runner>, job: Submitted, resolved: Resol
     });
     let change = run(&runner, &job, program).await;
     is_over.cancel();
-    drop((tracking.await, login));
+    drop((tracking.await, logins));
     change
 }
 
 /// What a bug of ours becomes.
-pub(crate) fn internal(error: &tokio::task::JoinError) -> Change {
+pub(crate) fn internal(error: &JoinError) -> Change {
     tracing::error!(%error, "the runner failed");
     Change::to(JobState::Failed).because(reason::EXECUTOR_ERROR, "Internal error of the runner")
 }
 
-type Prepared = (Program, GitLogin);
+/// What the job has of credentials while it runs.
+#[derive(Debug, Default)]
+struct Logins {
+    git: GitLogin,
+    nodes: Option<NodeLogin>,
+}
+
+type Prepared = (Program, Logins);
 
 /// Credentials, repository, files, environment. Blocks the thread.
 fn set_up(runner: &Runner, job: &SubmitRequest, resolved: &Resolved) -> Result<Prepared, Change> {
@@ -117,19 +128,7 @@ fn set_up(runner: &Runner, job: &SubmitRequest, resolved: &Resolved) -> Result<P
     if let Some(home) = &paths.own_home {
         warn("home", files::make_dirs(home, account));
     }
-    let mut login = GitLogin::default();
-    if account.home != Path::new("/") {
-        if let Some(credentials) = &job.repo_credentials {
-            match GitLogin::write(credentials, &account.home, account) {
-                Ok(written) => login = written,
-                Err(error) => tracing::warn!(%error, "git credentials are not set up for the user"),
-            }
-        }
-        warn(
-            "ssh between the nodes",
-            set_up_cluster(runner, job, account),
-        );
-    }
+    let logins = set_up_logins(runner, job, account);
     let spec = &job.job_spec;
     let failed = |reason, what: &str, error: &dyn std::fmt::Display| {
         let message = format!("Failed to set up {what} ({error})");
@@ -164,6 +163,10 @@ fn set_up(runner: &Runner, job: &SubmitRequest, resolved: &Resolved) -> Result<P
         hostfile: &hostfile,
     };
     let mut env = environment::build(runner.setting.environment.clone(), job, places);
+    if !env.contains_key(OsStr::new("GIT_CONFIG_COUNT")) {
+        let variables = logins.git.variables.iter();
+        env.extend(variables.map(|(key, value)| (key.into(), value.into())));
+    }
     let login_profile = paths.login_profile.as_deref();
     warn(
         "login profile",
@@ -176,7 +179,25 @@ fn set_up(runner: &Runner, job: &SubmitRequest, resolved: &Resolved) -> Result<P
         env,
         account: account.clone(),
     };
-    Ok((program, login))
+    Ok((program, logins))
+}
+
+fn set_up_logins(runner: &Runner, job: &SubmitRequest, account: &Account) -> Logins {
+    let mut logins = Logins::default();
+    if account.home == Path::new("/") {
+        return logins;
+    }
+    if let Some(credentials) = &job.repo_credentials {
+        match GitLogin::write(credentials, &account.home, account) {
+            Ok(written) => logins.git = written,
+            Err(error) => tracing::warn!(%error, "git credentials are not set up for the user"),
+        }
+    }
+    match set_up_cluster(runner, job, account) {
+        Ok(written) => logins.nodes = written,
+        Err(error) => tracing::warn!(%error, "ssh between the nodes is not set up"),
+    }
+    logins
 }
 
 /// Things the job can do without.
@@ -186,13 +207,17 @@ fn warn(what: &str, done: io::Result<()>) {
     }
 }
 
-fn set_up_cluster(runner: &Runner, job: &SubmitRequest, account: &Account) -> io::Result<()> {
+fn set_up_cluster(
+    runner: &Runner,
+    job: &SubmitRequest,
+    account: &Account,
+) -> io::Result<Option<NodeLogin>> {
     let key = job.job_spec.ssh_key.as_ref();
     let Some(key) = key.filter(|_| cluster::has_peers(key, &job.cluster_info)) else {
-        return Ok(());
+        return Ok(None);
     };
     let setting = &runner.setting;
-    cluster::write_client(
+    let login = NodeLogin::write(
         key,
         &job.cluster_info,
         setting.ssh_port,
@@ -202,7 +227,7 @@ fn set_up_cluster(runner: &Runner, job: &SubmitRequest, account: &Account) -> io
     if setting.has_sshd {
         sshd::authorize(&setting.paths.authorized_keys(), &key.public)?;
     }
-    Ok(())
+    Ok(Some(login))
 }
 
 fn set_up_repo(
@@ -233,6 +258,7 @@ fn set_up_repo(
         home: &runner.setting.home,
         account,
         children: &runner.children,
+        may_install: paths.own_work.is_none(),
     })?;
     warn("removal of uploaded code", files::remove(&paths.blobs()));
     Ok(())
@@ -287,7 +313,10 @@ async fn run(runner: &Arc<Runner>, job: &Submitted, program: Program) -> Change 
             }
         }),
     };
-    let pump = tokio::task::spawn_blocking(move || pump.run());
+    // What it ends with is asked for at several places.
+    let pump = tokio::task::spawn_blocking(move || pump.run())
+        .map(|ended| ended.err().map(Arc::new))
+        .shared();
     let mut end = tokio::task::spawn_blocking(move || {
         let status = child.wait();
         has_ended.store(true, Ordering::Release);
@@ -308,16 +337,19 @@ async fn run(runner: &Arc<Runner>, job: &Submitted, program: Program) -> Change 
             session::end(session, || terminal.interrupt()).await;
         }
         () = over_quota.notified() => session::kill_all(session),
+        // It ends before the command only by a bug of ours: nobody would read the terminal, and the job would hang.
+        Some(_) = pump.clone() => session::kill_all(session),
     }
     let status = match status {
         Some(ended) => Some(ended),
         None => tokio::time::timeout(REAP, end).await.ok(),
     };
     // What the job left running must not outlive it where no container ends with it.
-    if let Err(error) = pump.await {
-        tracing::error!(%error, "a part of the job's output may be missing");
-    }
+    let broken = pump.await;
     session::kill_all(session);
+    if let Some(error) = broken {
+        return internal(&error);
+    }
     conclude(
         Causes {
             is_stopped: runner.stop.is_cancelled(),

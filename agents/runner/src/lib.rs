@@ -7,6 +7,7 @@
 //! It is linked statically and runs in any image, so it reads `/etc/passwd` and `/etc/group` itself and needs of the
 //! image only the programs it starts: `sshd` and `ssh-keygen` for logins, `git` for remote repositories.
 
+mod answer;
 mod api;
 mod archives;
 mod args;

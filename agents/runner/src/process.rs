@@ -9,12 +9,18 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use nix::fcntl::OFlag;
 use nix::libc;
+use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::stat::Mode;
 use nix::sys::termios::{SpecialCharacterIndices, tcgetattr};
 use nix::unistd::{Gid, Uid, fchown};
 
 use crate::children::{Children, Owned};
 use crate::users::Account;
+
+/// Flag of `close_range`: close at the next exec instead of now.
+const CLOSE_ON_EXEC: u32 = 4;
 
 /// What to start.
 #[derive(Debug)]
@@ -63,7 +69,7 @@ pub(crate) fn start(children: &Children, program: &Program) -> io::Result<Starte
         .argv
         .split_first()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "there is no command"))?;
-    let pty = nix::pty::openpty(None, None)?;
+    let pty = open_terminal()?;
     let account = &program.account;
     if account.is_switched
         && let Err(error) = fchown(&pty.slave, Some(Uid::from_raw(account.uid)), None)
@@ -80,20 +86,28 @@ pub(crate) fn start(children: &Children, program: &Program) -> io::Result<Starte
         .stdout(stdio(&pty.slave)?)
         .stderr(stdio(&pty.slave)?);
     prepare(&mut command, account);
-    // Our end must not be inherited: the job would keep its own terminal open.
-    nix::fcntl::fcntl(
-        &pty.master,
-        nix::fcntl::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC),
-    )?;
-    nix::fcntl::fcntl(
-        &pty.slave,
-        nix::fcntl::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC),
-    )?;
     let child = children.spawn(&mut command)?;
     Ok(Started {
         child,
-        terminal: Terminal(File::from(pty.master)),
+        terminal: Terminal(File::from(OwnedFd::from(pty.master))),
     })
+}
+
+/// Both ends of a new pseudo terminal.
+struct Ends {
+    master: PtyMaster,
+    slave: OwnedFd,
+}
+
+/// Opens them so that no child inherits them, also one that another thread starts this moment: whoever has our end
+/// keeps the job's terminal open.
+fn open_terminal() -> io::Result<Ends> {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(flags)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let slave = nix::fcntl::open(ptsname_r(&master)?.as_str(), flags, Mode::empty())?;
+    Ok(Ends { master, slave })
 }
 
 fn stdio(slave: &OwnedFd) -> io::Result<Stdio> {
@@ -120,6 +134,10 @@ fn prepare(command: &mut Command, account: &Account) {
         };
         // SAFETY: the pointer is to a live local value. Without the capability the call fails, which is fine.
         unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const unlimited) };
+        // What whoever started the runner left open is not the job's. Kernels before 5.11 do not know the call.
+        // SAFETY: the call takes integers and touches no memory of ours; what std needs open until the exec is marked
+        // the same way.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, CLOSE_ON_EXEC) };
         if is_switched {
             // SAFETY: pointer and length describe a live vector made before the fork.
             if unsafe { libc::setgroups(groups.len(), groups.as_ptr()) } != 0 {
@@ -127,11 +145,52 @@ fn prepare(command: &mut Command, account: &Account) {
             }
             nix::unistd::setresgid(gid, gid, gid)?;
             nix::unistd::setresuid(uid, uid, uid)?;
+            // Becoming another user drops what the process may do, but not what it may inherit by running a file that
+            // has capabilities of its own.
+            drop_inheritable()?;
         }
         Ok(())
     };
     // SAFETY: between fork and exec only async-signal-safe system calls are made and nothing is allocated.
     unsafe { command.pre_exec(between) };
+}
+
+/// Empties the set of capabilities that survives the start of another program.
+#[expect(unsafe_code, reason = "there is no safe call for capability sets")]
+fn drop_inheritable() -> io::Result<()> {
+    /// Version of the interface with two words a set.
+    const VERSION_3: u32 = 0x2008_0522;
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Sets {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    let mut header = Header {
+        version: VERSION_3,
+        pid: 0,
+    };
+    let mut sets = [Sets {
+        effective: 0,
+        permitted: 0,
+        inheritable: 0,
+    }; 2];
+    // SAFETY: both pointers are to live values of the layout that this version of the interface has.
+    if unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    sets.iter_mut().for_each(|set| set.inheritable = 0);
+    // SAFETY: as above.
+    if unsafe { libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// Whether this process may become another user.

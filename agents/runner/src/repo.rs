@@ -24,8 +24,8 @@ pub(crate) enum RepoError {
     NoUrl,
     #[error("unsupported protocol of the clone url: {0}")]
     Protocol(String),
-    #[error("git is not installed in the image; add it or upload the files instead")]
-    NoGit,
+    #[error("git is not installed in the image; add it or upload the files instead{0}")]
+    NoGit(String),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -47,6 +47,33 @@ pub(crate) struct Checkout<'a> {
     pub(crate) home: &'a Path,
     pub(crate) account: &'a Account,
     pub(crate) children: &'a Children,
+    /// Whether the file system is the job's own, so that a missing git may be installed.
+    pub(crate) may_install: bool,
+}
+
+/// Installs git with the first package manager there is. Variables that images set for the job are not for them.
+const INSTALL_GIT: &str = "unset LD_LIBRARY_PATH LD_PRELOAD; \
+if command -v apt-get; then apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends git ca-certificates openssh-client; \
+elif command -v yum; then yum install -y git openssh-clients; \
+elif command -v apk; then apk add -U git openssh-client; \
+else echo there is no package manager that is known >&2; exit 11; fi";
+
+/// Makes sure of git.
+fn ensure_git(checkout: &Checkout<'_>) -> Result<(), RepoError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|dir| dir.join("git").is_file()) {
+        return Ok(());
+    }
+    if !checkout.may_install {
+        return Err(RepoError::NoGit(String::new()));
+    }
+    tracing::info!("there is no git in the image, installing it");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", INSTALL_GIT]);
+    checkout
+        .children
+        .run(&mut shell)
+        .map_err(|error| RepoError::NoGit(format!(" (installing it: {error})")))
 }
 
 /// Does it; blocks the thread.
@@ -74,6 +101,7 @@ pub(crate) fn set_up(checkout: &Checkout<'_>) -> Result<(), RepoError> {
     }
     files::make_dirs(checkout.dir, checkout.account)?;
     if kind == "remote" {
+        ensure_git(checkout)?;
         let kept = tempfile_dir(checkout.temp, "lost-found")?;
         if content == Content::OnlyLostAndFound {
             // The root of a disk: git clones into empty directories only, and a rename cannot leave the disk.
@@ -290,7 +318,7 @@ fn clone(checkout: &Checkout<'_>, diff: Option<&Path>) -> Result<(), RepoError> 
 
 fn git_error(error: io::Error) -> RepoError {
     if error.kind() == io::ErrorKind::NotFound {
-        RepoError::NoGit
+        RepoError::NoGit(String::new())
     } else {
         RepoError::Io(error)
     }

@@ -12,14 +12,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dstack_agent_kit::logging::Tee;
-use dstack_agent_protocol::runner::{PullResponse, SubmitRequest, UnixUser};
+use dstack_agent_protocol::runner::{SubmitRequest, UnixUser};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer::Answer;
 use crate::children::Children;
 use crate::connections::Tracker;
 use crate::environment::Environment;
-use crate::history::{Change, History, RunnerLog};
+use crate::history::{Change, History, RunnerLog, Selection};
 use crate::metrics::{Cgroup, Vendor};
 use crate::paths::Paths;
 use crate::raw_log::RawLog;
@@ -43,6 +44,14 @@ pub(crate) struct Conflict;
 pub(crate) struct Submitted {
     pub(crate) request: Arc<SubmitRequest>,
     pub(crate) at: Instant,
+}
+
+/// What a pull takes.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    pub(crate) selection: Selection,
+    no_connections_secs: i64,
+    pub(crate) has_more: bool,
 }
 
 /// What does not change while the runner lives.
@@ -161,20 +170,33 @@ impl Runner {
     }
 
     /// Everything later than `timestamp`.
-    pub(crate) fn pull(&self, timestamp: i64) -> std::io::Result<PullResponse> {
+    pub(crate) fn select(&self, timestamp: i64) -> Pull {
         // Asked for first: what is recorded before this phase must be in an answer that says it is the last.
         let is_over = self.phase() == Phase::WaitLogsFinished;
-        let pulled = self.history.pull(timestamp)?;
-        let has_more = !(is_over && pulled.is_complete);
-        if !has_more {
+        let selection = self.history.select(timestamp);
+        Pull {
+            has_more: !(is_over && selection.is_complete),
+            no_connections_secs: self.tracker.idle_secs(),
+            selection,
+        }
+    }
+
+    /// The answer to a pull, to be written out.
+    pub(crate) fn answer<'a>(&'a self, pull: &'a Pull) -> Answer<'a> {
+        let reader = &self.history.reader;
+        Answer::new(
+            &pull.selection,
+            reader,
+            pull.no_connections_secs,
+            pull.has_more,
+        )
+    }
+
+    /// An answer has been written out. One that was the last lets the runner end.
+    pub(crate) fn pulled(&self, pull: &Pull) {
+        if !pull.has_more {
             self.is_pulled.send_replace(true);
         }
-        let no_connections_secs = self.tracker.idle_secs();
-        Ok(PullResponse {
-            no_connections_secs,
-            has_more,
-            ..pulled.response
-        })
     }
 
     /// A client has seen all of the raw log.
@@ -297,13 +319,19 @@ mod tests {
         let runner = runner(dir.path());
         runner.submit(SubmitRequest::default()).unwrap();
         runner.begin().unwrap();
-        assert!(runner.pull(0).unwrap().has_more);
+        let pull = || {
+            let pull = runner.select(0);
+            let json = serde_json::to_value(runner.answer(&pull)).unwrap();
+            runner.pulled(&pull);
+            json
+        };
+        assert_eq!(pull()["has_more"], true);
         assert!(!*runner.is_pulled.borrow());
         runner.finish(Change::to(JobState::Done).with_exit_status(0));
         for _ in 0..2 {
-            let pulled = runner.pull(0).unwrap();
-            assert!(!pulled.has_more);
-            assert_eq!(pulled.job_states[0].state, JobState::Done);
+            let pulled = pull();
+            assert_eq!(pulled["has_more"], false);
+            assert_eq!(pulled["job_states"][0]["state"], "done");
         }
         assert!(*runner.is_pulled.borrow());
     }

@@ -6,12 +6,17 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+/// Most bytes of log that are kept in memory while the disk is full: the job needs its memory itself.
+const MOST_IN_MEMORY: usize = 32 * 1024 * 1024;
+/// Stands for what was lost.
+const LOST: &str = "\n[some bytes of log were lost: the disk is full]\n";
+
 /// An append-only file without a name.
 #[derive(Debug)]
 pub(crate) struct Spool {
     file: File,
     len: u64,
-    is_failing: bool,
+    in_memory: usize,
 }
 
 /// Where a piece is.
@@ -19,17 +24,20 @@ pub(crate) struct Spool {
 pub(crate) enum Piece {
     Disk {
         offset: u64,
-        len: usize,
+        len: u32,
     },
     /// Kept here because the disk was full.
     Memory(Arc<[u8]>),
+    /// Neither disk nor memory would take it.
+    Lost(usize),
 }
 
 impl Piece {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Disk { len, .. } => *len,
+            Self::Disk { len, .. } => usize::try_from(*len).unwrap_or(usize::MAX),
             Self::Memory(bytes) => bytes.len(),
+            Self::Lost(_) => LOST.len(),
         }
     }
 }
@@ -50,24 +58,25 @@ impl Spool {
         Ok(Self {
             file,
             len: 0,
-            is_failing: false,
+            in_memory: 0,
         })
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Piece {
-        match self.file.write_all_at(bytes, self.len) {
-            Ok(()) => {
-                let piece = Piece::Disk {
-                    offset: self.len,
-                    len: bytes.len(),
-                };
-                self.len += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-                piece
+        let written = u32::try_from(bytes.len())
+            .map_err(io::Error::other)
+            .and_then(|len| self.file.write_all_at(bytes, self.len).map(|()| len));
+        match written {
+            Ok(len) => {
+                let offset = self.len;
+                self.len += u64::from(len);
+                Piece::Disk { offset, len }
             }
-            Err(_) => {
-                self.is_failing = true;
+            Err(_) if self.in_memory.saturating_add(bytes.len()) <= MOST_IN_MEMORY => {
+                self.in_memory += bytes.len();
                 Piece::Memory(Arc::from(bytes))
             }
+            Err(_) => Piece::Lost(bytes.len()),
         }
     }
 
@@ -85,8 +94,9 @@ impl Reader {
     pub(crate) fn read(&self, piece: &Piece) -> io::Result<Vec<u8>> {
         match piece {
             Piece::Memory(bytes) => Ok(bytes.to_vec()),
+            Piece::Lost(len) => Ok(LOST.replace("some", &len.to_string()).into_bytes()),
             Piece::Disk { offset, len } => {
-                let mut bytes = vec![0; *len];
+                let mut bytes = vec![0; usize::try_from(*len).map_err(io::Error::other)?];
                 self.0.read_exact_at(&mut bytes, *offset)?;
                 Ok(bytes)
             }

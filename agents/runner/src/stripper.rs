@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 const PIECE: usize = 32 * 1024;
 /// An unfinished line is given out when nothing was written for this long.
 const STILL: Duration = Duration::from_millis(500);
-/// The same for finished lines: they do not change any more, so a reader need not wait.
-const LINES_STILL: Duration = Duration::from_millis(100);
+/// The same for finished lines: they do not change any more, and people watch them appear.
+const LINES_STILL: Duration = Duration::from_millis(20);
 /// An unfinished line is given out this long after its first byte at the latest.
 const LATEST: Duration = Duration::from_secs(3);
-/// The same for finished lines.
-const LINES_LATEST: Duration = Duration::from_secs(1);
+/// The same for finished lines. Each time is an entry in memory, so it is not shorter.
+const LINES_LATEST: Duration = Duration::from_millis(100);
 
 /// Where in an escape sequence the input is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,25 @@
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dstack_agent_protocol::runner::PullResponse;
+
 use super::*;
+use crate::answer::Answer;
+
+struct Pulled {
+    response: PullResponse,
+    is_complete: bool,
+}
+
+impl History {
+    fn pull(&self, timestamp: i64) -> io::Result<Pulled> {
+        let selection = self.select(timestamp);
+        let json = serde_json::to_value(Answer::new(&selection, &self.reader, 0, false))?;
+        Ok(Pulled {
+            response: serde_json::from_value(json)?,
+            is_complete: selection.is_complete,
+        })
+    }
+}
 
 fn history(limit: usize) -> History {
     let dir = tempfile::tempdir().unwrap();

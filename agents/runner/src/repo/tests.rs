@@ -70,6 +70,7 @@ impl Bed {
             home: self.dir.path(),
             account: &self.account,
             children: &self.children,
+            may_install: false,
         })
     }
 }

@@ -67,7 +67,10 @@ impl Answer {
 
     pub(crate) fn json<T: serde::de::DeserializeOwned>(&self) -> T {
         assert_eq!(self.status, 200, "{}", self.text());
-        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| {
+            let start: String = self.text().chars().take(1000).collect();
+            panic!("{e}: {start}")
+        })
     }
 }
 
@@ -170,6 +173,16 @@ impl Bed {
         PathBuf::from(format!("/proc/{}/root{path}", self.pid()))
     }
 
+    /// The layer with what was made or changed in the namespace's root.
+    pub(crate) fn upper(&self) -> PathBuf {
+        let namespace = format!(
+            "/proc/{}/root{}",
+            self.child.id(),
+            self.dir.path().display()
+        );
+        PathBuf::from(namespace).join("ns/up")
+    }
+
     pub(crate) fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.inside(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
@@ -200,8 +213,9 @@ impl Bed {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let length = body.len();
+        // An answer to the old version ends with its connection, however long it is.
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: %2Fr.sock\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+            "{method} {path} HTTP/1.0\r\nHost: %2Fr.sock\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
         );
         // A refusal may come before all was sent.
         drop(

@@ -6,8 +6,10 @@
 mod bed;
 mod contract;
 mod ends;
+mod fuzz;
 mod job;
 mod logins;
 mod logs;
 mod repos;
+mod secrets;
 mod task_dir;

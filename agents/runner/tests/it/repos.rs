@@ -54,16 +54,29 @@ fn a_repo_that_cannot_be_set_up_fails_the_job_before_it_runs() {
 fn without_git_the_message_says_what_to_do() {
     let bed = Bed::with(
         &["--no-sshd"],
-        "rm -f root/usr/bin/git root/usr/local/bin/git root/bin/git",
+        &format!("{NO_GIT}; rm -f root/usr/bin/apt-get root/usr/bin/yum root/sbin/apk"),
     );
     let outcome = bed.outcome(&with_repo("echo never"));
+    let message = &outcome.last().termination_message;
     assert!(
-        outcome
-            .last()
-            .termination_message
-            .contains("git is not installed in the image"),
+        message.contains("git is not installed in the image")
+            && message.contains("there is no package manager that is known"),
         "{outcome:?}"
     );
+}
+
+const NO_GIT: &str =
+    "mkdir -p root/kept; mv root/usr/bin/git root/kept/git; rm -f root/usr/local/bin/git";
+
+#[test]
+fn an_image_without_git_gets_it_from_its_distribution() {
+    // Stands in for the real one, which needs a network.
+    let apt = "printf '#!/bin/sh\\n[ $1 = update ] || { echo $* >/kept/asked; mv /kept/git /usr/bin/git; }\\n' \
+        > root/usr/bin/apt-get; chmod 755 root/usr/bin/apt-get";
+    let bed = Bed::with(&["--no-sshd"], &format!("{ORIGIN}; {NO_GIT}; {apt}"));
+    let outcome = bed.outcome(&with_repo("cat a"));
+    assert_eq!(outcome.text(), "one\n", "{outcome:?}");
+    assert!(bed.read("/kept/asked").contains(" git "));
 }
 
 #[test]
