@@ -53,6 +53,8 @@ pub use update::update_in_place;
 pub struct PlanLimits {
     /// Seconds for which metrics are kept.
     pub metrics_seconds: i64,
+    /// Jobs a run may start with.
+    pub jobs: u32,
     /// Probes of a service at most.
     pub probes: usize,
     /// Seconds a probe may wait at most.
@@ -65,6 +67,7 @@ impl Default for PlanLimits {
     fn default() -> Self {
         Self {
             metrics_seconds: 3600,
+            jobs: 10_000,
             probes: 10,
             probe_timeout_seconds: 300,
             gateway_replicas: 9,
@@ -117,6 +120,10 @@ pub enum PlanError {
         "`retry` is not possible with a Dynamo router; remove it from the service and its profile"
     )]
     DynamoRetry,
+    #[error(
+        "the run would start with {jobs} jobs, {max} are possible; lower `nodes` or `replicas`"
+    )]
+    TooManyJobs { jobs: u32, max: u32 },
     #[error("{count} probes are too many, {max} are possible")]
     TooManyProbes { count: usize, max: usize },
     #[error("a probe's timeout of {timeout} s is too long, {max} s are possible")]

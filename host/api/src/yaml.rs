@@ -46,10 +46,15 @@ pub fn decode<'b>(file: &str, bytes: &'b [u8]) -> Result<&'b str, YamlErrors> {
     }
     std::str::from_utf8(bytes).map_err(|error| {
         let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
-        let valid = String::from_utf8_lossy(valid);
+        let valid = String::from_utf8_lossy(valid).replace("\r\n", "\n");
         let problem = Located {
-            line: valid.matches('\n').count() + 1,
-            column: valid.chars().rev().take_while(|c| *c != '\n').count() + 1,
+            line: valid.matches(['\n', '\r']).count() + 1,
+            column: valid
+                .chars()
+                .rev()
+                .take_while(|c| !matches!(c, '\n' | '\r'))
+                .count()
+                + 1,
             path: dstack_backend_types::reading::Path::default(),
             message: "the file is not UTF-8 from here on; save it as UTF-8".to_owned(),
             help: None,

@@ -29,6 +29,7 @@ pub mod plan_diff;
 pub mod preview;
 pub mod retry;
 pub mod runs;
+pub mod scaling;
 pub mod schedule;
 pub mod spec;
 pub mod ssh_hosts;

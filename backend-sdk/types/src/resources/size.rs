@@ -45,7 +45,9 @@ impl Memory {
         } else {
             (text.as_str(), 1.0)
         };
-        number_from_text(number).map(|number| Self(number * factor))
+        number_from_text(number)
+            .map(|number| Self(number * factor))
+            .filter(|size| size.0.is_finite())
     }
 }
 

@@ -21,8 +21,10 @@ use jiff::tz::TimeZone;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// How far ahead a time is looked for. Leap days come at most eight years apart.
-const HORIZON_DAYS: usize = 366 * 9;
+/// How far ahead a time is looked for: after 400 years the calendar repeats, weekdays of leap days included.
+const HORIZON_MONTHS: usize = 12 * 401;
+/// The most days of each month.
+const MOST_DAYS: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 /// A valid expression. It may still never match, such as 30 February.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -215,29 +217,43 @@ impl Cron {
         &self.text
     }
 
-    fn matches_day(&self, date: Date) -> bool {
-        let day = has(self.days, date.day()) || self.last_day && date.day() == date.days_in_month();
-        day && has(self.months, date.month())
-            && has(self.weekdays, date.weekday().to_monday_zero_offset())
+    /// Whether there is any date in a month and on a day that are wanted.
+    fn is_possible(&self) -> bool {
+        (1..).zip(MOST_DAYS).any(|(month, most)| {
+            let days = self.days & ((1 << (most + 1)) - 1);
+            self.months >> month & 1 == 1 && (days != 0 || self.last_day)
+        })
     }
 
-    /// The first full minute at or after `now` that matches; none if there is none within years.
+    fn matches_day(&self, date: Date) -> bool {
+        let day = has(self.days, date.day()) || self.last_day && date.day() == date.days_in_month();
+        day && has(self.weekdays, date.weekday().to_monday_zero_offset())
+    }
+
+    /// The first full minute at or after `now` that matches; none if there never is one.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        let utc = TimeZone::UTC.to_datetime(now);
-        let start = Self::full_minute(utc)?;
-        let mut date = start.date();
-        for _ in 0..HORIZON_DAYS {
-            if self.matches_day(date) {
-                let from = if date == start.date() {
-                    (start.hour(), start.minute())
-                } else {
-                    (0, 0)
-                };
-                if let Some((hour, minute)) = self.time_from(from) {
-                    return TimeZone::UTC.to_timestamp(date.at(hour, minute, 0, 0)).ok();
+        if !self.is_possible() {
+            return None;
+        }
+        let start = Self::full_minute(TimeZone::UTC.to_datetime(now))?;
+        let mut first = start.date();
+        for _ in 0..HORIZON_MONTHS {
+            if has(self.months, first.month()) {
+                for day in first.day()..=first.days_in_month() {
+                    let date = Date::new(first.year(), first.month(), day).ok()?;
+                    let from = if date == start.date() {
+                        (start.hour(), start.minute())
+                    } else {
+                        (0, 0)
+                    };
+                    if self.matches_day(date)
+                        && let Some((hour, minute)) = self.time_from(from)
+                    {
+                        return TimeZone::UTC.to_timestamp(date.at(hour, minute, 0, 0)).ok();
+                    }
                 }
             }
-            date = date.tomorrow().ok()?;
+            first = first.last_of_month().tomorrow().ok()?;
         }
         None
     }

@@ -94,6 +94,27 @@ pub fn replica_jobs(
     group: usize,
     settings: &JobSettings<'_>,
 ) -> Result<Vec<JobSpec>, PlanError> {
+    jobs(spec, profile, (replica_num, group), u32::MAX, settings)
+}
+
+/// As [`replica_jobs`], but only the first job of each node group, however many there are.
+pub(super) fn first_jobs(
+    spec: &RunSpec,
+    profile: &Profile,
+    group: usize,
+    settings: &JobSettings<'_>,
+) -> Result<Vec<JobSpec>, PlanError> {
+    jobs(spec, profile, (0, group), 1, settings)
+}
+
+/// Jobs of a replica, `most` of each node group.
+fn jobs(
+    spec: &RunSpec,
+    profile: &Profile,
+    (replica_num, group): (u32, usize),
+    most: u32,
+    settings: &JobSettings<'_>,
+) -> Result<Vec<JobSpec>, PlanError> {
     let replica_group = match &spec.configuration {
         RunConfiguration::Service(service) => service.groups().and_then(|groups| groups.get(group)),
         RunConfiguration::Task(_) | RunConfiguration::DevEnvironment(_) => None,
@@ -107,23 +128,24 @@ pub fn replica_jobs(
     let mut jobs = Vec::new();
     match &spec.configuration {
         RunConfiguration::Task(task) if task.groups.is_some() => {
+            let mut first = 0u32;
             for (index, node_group) in (0u32..).zip(task.groups.iter().flatten()) {
                 let plan = Plan {
                     node_group: Some(node_group),
                     ..whole
                 };
-                for node in 0..node_group.nodes {
-                    let job_num = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-                    let mut job = plan.job(replica_num, job_num, settings)?;
+                for node in 0..node_group.nodes.min(most) {
+                    let mut job = plan.job(replica_num, first.saturating_add(node), settings)?;
                     job.node_group_index = index;
                     job.node_group_job_index = node;
                     job.node_group_name = node_group.name.clone().unwrap_or_default();
                     jobs.push(job);
                 }
+                first = first.saturating_add(node_group.nodes);
             }
         }
         run => {
-            for job_num in 0..jobs_per_replica(run) {
+            for job_num in 0..jobs_per_replica(run).min(most) {
                 let mut job = whole.job(replica_num, job_num, settings)?;
                 job.node_group_job_index = job_num;
                 jobs.push(job);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Bootstrap, DefaultImages, ImageFacts, JobSettings, PlanError, PlanLimits, check_fleet,
     check_gateway, check_volume, effective_run, fleet_requirements, image_names, initial_job_count,
-    merged_fleet_profile, prepare, replica_group_count, replica_jobs,
+    jobs::first_jobs, merged_fleet_profile, prepare, replica_group_count,
 };
 use crate::config::{Configuration, Ide, Profile, PythonVersion, RunConfiguration};
 use crate::runs::RunSpec;
@@ -85,11 +85,8 @@ fn run_form(run: &RunConfiguration, limits: &PlanLimits) -> Result<Value, PlanEr
     };
     let mut jobs = Vec::new();
     for group in 0..replica_group_count(&effective.spec.configuration) {
-        let replica = replica_jobs(&effective.spec, &effective.profile, 0, group, &settings)?;
-        let first = replica
-            .into_iter()
-            .filter(|job| job.node_group_job_index == 0);
-        jobs.extend(first.map(|job| {
+        let first = first_jobs(&effective.spec, &effective.profile, group, &settings)?;
+        jobs.extend(first.into_iter().map(|job| {
             let mut job = serde_json::to_value(job).unwrap_or_default();
             if let Value::Object(fields) = &mut job {
                 for key in ["ssh_key", "repo_data", "repo_code_hash", "file_archives"] {
@@ -171,6 +168,7 @@ impl PlanError {
             Self::GroupReference(_)
             | Self::Reference { .. }
             | Self::NoProfile(_)
+            | Self::TooManyJobs { .. }
             | Self::HalfRepo
             | Self::FleetNeither
             | Self::SshFleetKey(_)

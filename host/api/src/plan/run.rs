@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::accelerators::{self, ImageSource};
 use super::client::commands_mut;
 use super::groups_ip::{self, Member};
-use super::shape::{replica_bounds, replica_group_count};
+use super::shape::{initial_job_count, jobs_per_replica, replica_bounds, replica_group_count};
 use super::{PlanError, PlanLimits};
 use crate::config::names::check_resource_name;
 use crate::config::{
@@ -57,6 +57,7 @@ pub fn effective_run(mut spec: RunSpec, limits: &PlanLimits) -> Result<Effective
     {
         return Err(PlanError::NegativeRetry(*seconds));
     }
+    check_size(&spec.configuration, limits)?;
     check_group_references(&mut spec.configuration)?;
     check_mounts(&spec.configuration)?;
     if spec.repo_id.is_some() != spec.repo_data.is_some() {
@@ -69,6 +70,16 @@ pub fn effective_run(mut spec: RunSpec, limits: &PlanLimits) -> Result<Effective
     fill_defaults(&mut spec.configuration);
     check_accelerators(&spec.configuration)?;
     Ok(EffectiveRun { spec, profile })
+}
+
+/// Each job becomes a row and a machine, so that a slip of the finger in `nodes` must not get that far.
+fn check_size(run: &RunConfiguration, limits: &PlanLimits) -> Result<(), PlanError> {
+    let jobs = initial_job_count(run).max(jobs_per_replica(run));
+    if jobs > limits.jobs {
+        let max = limits.jobs;
+        return Err(PlanError::TooManyJobs { jobs, max });
+    }
+    Ok(())
 }
 
 fn check_group_references(run: &mut RunConfiguration) -> Result<(), PlanError> {

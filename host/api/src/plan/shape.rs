@@ -47,16 +47,21 @@ pub fn replica_bounds(run: &RunConfiguration) -> Vec<(u32, u32)> {
 pub fn jobs_per_replica(run: &RunConfiguration) -> u32 {
     match run {
         RunConfiguration::Task(task) => match &task.groups {
-            Some(groups) => groups.iter().map(|group| group.nodes).sum(),
+            Some(groups) => groups
+                .iter()
+                .fold(0, |sum, group| sum.saturating_add(group.nodes)),
             None => task.nodes.unwrap_or(1),
         },
         RunConfiguration::Service(_) | RunConfiguration::DevEnvironment(_) => 1,
     }
 }
 
-/// How many jobs a run starts with.
+/// How many jobs a run starts with; as many as can be counted if there are more.
 pub fn initial_job_count(run: &RunConfiguration) -> u32 {
-    replica_bounds(run).iter().map(|(min, _)| min).sum::<u32>() * jobs_per_replica(run)
+    let replicas = replica_bounds(run)
+        .iter()
+        .fold(0, |sum: u32, (min, _)| sum.saturating_add(*min));
+    replicas.saturating_mul(jobs_per_replica(run))
 }
 
 /// The image of each replica group and the login for it, as written; `None` where a default image is used.

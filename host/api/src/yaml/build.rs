@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
 use super::keys::Keys;
-use super::report::Located;
+use super::report::{Located, lines};
 use super::scalar::{self, Refused};
 use super::tree::{Data, Entry, Mark, Node, Size};
 
@@ -45,7 +45,7 @@ pub(super) fn too_long() -> Located {
 /// Control characters are no YAML; the parser does not look for them.
 fn check_characters(text: &str) -> Result<(), Located> {
     let allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{85}' | ' '..='~' | '\u{A0}'..='\u{FFFD}' | '\u{10000}'..);
-    for (index, line) in text.lines().enumerate() {
+    for (index, line) in lines(text).enumerate() {
         if let Some(column) = line.chars().position(|c| !allowed(c)) {
             let mark = Mark {
                 line: index + 1,

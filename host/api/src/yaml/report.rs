@@ -134,7 +134,7 @@ impl YamlErrors {
 }
 
 /// The lines of a text as YAML counts them: a carriage return alone ends one, too.
-fn lines(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let text = rest?;

@@ -1,6 +1,6 @@
 //! Writing YAML that every reader understands the same way.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::scalar;
 use super::tree::Data;
@@ -49,8 +49,24 @@ fn is_block(value: &Value) -> bool {
 fn inline(value: &Value, out: &mut String) {
     match value {
         Value::String(text) => text_into(text, out),
+        Value::Number(number) => out.push_str(&plain_number(number)),
         other => out.push_str(&other.to_string()),
     }
+}
+
+/// A number as YAML 1.1 reads it: an exponent needs a dot before it and a sign.
+fn plain_number(number: &Number) -> String {
+    let text = number.to_string();
+    let Some((mantissa, exponent)) = text.split_once('e') else {
+        return text;
+    };
+    let dot = if mantissa.contains('.') { "" } else { ".0" };
+    let sign = if exponent.starts_with(['-', '+']) {
+        ""
+    } else {
+        "+"
+    };
+    format!("{mantissa}{dot}e{sign}{exponent}")
 }
 
 fn text_into(text: &str, out: &mut String) {
