@@ -43,17 +43,21 @@ impl DevEnvironmentConfiguration {
             ));
         }
         if self.base.dstack && self.inactivity_duration.is_some() {
-            return Err(cx.fail(
+            return Err(cx.fail_at(
+                "inactivity_duration",
                 "`inactivity_duration` and `dstack: true` exclude each other, since the access counts as activity",
             ));
         }
         match (self.ide, &self.version) {
-            (None, Some(_)) => {
-                Err(cx.fail("`version` is the version of an `ide`, which is not set"))
-            }
-            (Some(Ide::Windsurf), Some(version)) if !is_windsurf_version(version) => Err(cx.fail(
-                format!("the version of windsurf is written VERSION@COMMIT, got \"{version}\""),
+            (None, Some(_)) => Err(cx.fail_at(
+                "version",
+                "`version` is the version of an `ide`, which is not set",
             )),
+            (Some(Ide::Windsurf), Some(version)) if !is_windsurf_version(version) => Err(cx
+                .fail_at(
+                    "version",
+                    format!("the version of windsurf is written VERSION@COMMIT, got \"{version}\""),
+                )),
             _ => Ok(()),
         }
     }

@@ -17,6 +17,11 @@ pub(super) fn name(value: &Value, cx: &mut Reader) -> Result<String, Failed> {
     }
 }
 
+/// Notes a problem of a group.
+pub(super) fn fail(index: usize, message: impl Into<String>, cx: &mut Reader) -> Failed {
+    cx.at_key("groups", |cx| cx.at_index(index, |cx| cx.fail(message)))
+}
+
 /// Gives unnamed groups their position as the name, and refuses empty lists and double names.
 pub(super) fn number<G>(
     groups: &mut [G],

@@ -215,7 +215,10 @@ impl PresetConfiguration {
         match given.into_iter().filter(|given| *given).count() {
             0 => return Err(cx.fail_at("model", "one of `model`, `base` and `repo` is required")),
             1 => {}
-            _ => return Err(cx.fail("`model`, `base` and `repo` exclude each other")),
+            _ => {
+                let key = if self.repo.is_some() { "repo" } else { "base" };
+                return Err(cx.fail_at(key, "`model`, `base` and `repo` exclude each other"));
+            }
         }
         let counts = [
             self.input_tokens,
@@ -223,15 +226,17 @@ impl PresetConfiguration {
             self.shared_prefix_tokens,
         ];
         if self.dataset.is_some() && counts.iter().any(Option::is_some) {
-            return Err(cx.fail(
+            return Err(cx.fail_at(
+                "dataset",
                 "`dataset` excludes `input_tokens`, `output_tokens` and `shared_prefix_tokens`",
             ));
         }
         let input = self.input_tokens.unwrap_or(DEFAULT_TOKENS);
         match self.shared_prefix_tokens {
-            Some(prefix) if prefix >= input => Err(cx.fail(format!(
-                "`shared_prefix_tokens` ({prefix}) must be below `input_tokens` ({input})"
-            ))),
+            Some(prefix) if prefix >= input => Err(cx.fail_at(
+                "shared_prefix_tokens",
+                format!("`shared_prefix_tokens` ({prefix}) must be below `input_tokens` ({input})"),
+            )),
             _ => Ok(()),
         }
     }

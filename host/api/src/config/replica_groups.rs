@@ -173,39 +173,47 @@ pub(super) fn check_groups(
         ("commands", !service.commands.is_empty()),
     ] {
         if set {
-            return Err(cx.fail(format!(
-                "`{key}` is not allowed beside `groups`; set it in each group"
-            )));
+            let message = format!("`{key}` is not allowed beside `groups`; set it in each group");
+            return Err(cx.fail_at(key, message));
         }
     }
-    for group in groups {
+    for (index, group) in groups.iter().enumerate() {
         let name = group.name.as_deref().unwrap_or_default();
-        check_levels(service, group, name, cx)?;
+        if let Some(message) = clash(service, group) {
+            return Err(groups::fail(index, message, cx));
+        }
         let runs =
             !group.commands.is_empty() || group.image.is_some() || service.base.image.is_some();
         if !runs {
-            return Err(cx.fail(format!("the group \"{name}\" needs `commands` or `image`")));
+            let message = format!("the group \"{name}\" needs `commands` or `image`");
+            return Err(groups::fail(index, message, cx));
         }
-        check_scaling(Some(group.replicas.replicas), group.scaling.as_ref(), cx)?;
+        cx.at_key("groups", |cx| {
+            cx.at_index(index, |cx| {
+                check_scaling(Some(group.replicas.replicas), group.scaling.as_ref(), cx)
+            })
+        })?;
         if group.router.is_some() && group.replicas.replicas != Range::exactly(1) {
-            return Err(cx.fail(format!(
-                "the router group \"{name}\" has exactly one replica"
-            )));
+            let message = format!("the router group \"{name}\" has exactly one replica");
+            return Err(groups::fail(index, message, cx));
         }
     }
-    if groups.iter().filter(|group| group.router.is_some()).count() > 1 {
-        return Err(cx.fail("one router group at most is possible"));
+    let mut routers = groups
+        .iter()
+        .enumerate()
+        .filter(|(_, group)| group.router.is_some());
+    match routers.nth(1) {
+        Some((index, _)) => Err(groups::fail(
+            index,
+            "one router group at most is possible",
+            cx,
+        )),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// What is set on both levels or does not go together across them.
-fn check_levels(
-    service: &ServiceConfiguration,
-    group: &ReplicaGroup,
-    name: &str,
-    cx: &mut Reader,
-) -> Result<(), Failed> {
+fn clash(service: &ServiceConfiguration, group: &ReplicaGroup) -> Option<String> {
     let base = &service.base;
     let both = [
         ("image", base.image.is_some(), group.image.is_some()),
@@ -233,9 +241,9 @@ fn check_levels(
         ),
     ];
     if let Some((key, ..)) = both.iter().find(|(_, outer, inner)| *outer && *inner) {
-        return Err(cx.fail(format!(
-            "`{key}` is set both for the service and in the group \"{name}\""
-        )));
+        return Some(format!(
+            "`{key}` is set both for the service and in this group; remove one of them"
+        ));
     }
     let excludes: [(&str, &[&str]); 4] = [
         ("image", &["docker", "python", "nvcc"]),
@@ -247,17 +255,14 @@ fn check_levels(
         both.iter()
             .any(|(k, o, i)| *k == key && if outer { *o } else { *i })
     };
-    for (outer, inner) in excludes {
-        if let Some(inner) = inner
+    excludes.into_iter().find_map(|(outer, inner)| {
+        let inner = inner
             .iter()
-            .find(|inner| is_set(outer, true) && is_set(inner, false))
-        {
-            return Err(cx.fail(format!(
-                "`{outer}` of the service and `{inner}` of the group \"{name}\" exclude each other"
-            )));
-        }
-    }
-    Ok(())
+            .find(|inner| is_set(outer, true) && is_set(inner, false))?;
+        Some(format!(
+            "`{outer}` of the service and `{inner}` of this group exclude each other"
+        ))
+    })
 }
 
 deserialize_by_value!(RouterConfig);

@@ -50,12 +50,14 @@ pub(super) fn check_scaling(
 ) -> Result<(), Failed> {
     let range = replicas.filter(|range| range.min != range.max);
     match (range, scaling) {
-        (Some(range), None) => Err(cx.fail(format!(
-            "`scaling` is required when `replicas` is a range, here {range}"
-        ))),
-        (None, Some(_)) => {
-            Err(cx.fail("`replicas` must be a range, such as 1..4, when `scaling` is set"))
-        }
+        (Some(range), None) => Err(cx.fail_at(
+            "replicas",
+            format!("`scaling` is required when `replicas` is a range, here {range}"),
+        )),
+        (None, Some(_)) => Err(cx.fail_at(
+            "scaling",
+            "`replicas` must be a range, such as 1..4, when `scaling` is set",
+        )),
         _ => Ok(()),
     }
 }

@@ -52,14 +52,18 @@ impl TaskConfiguration {
             ("entrypoint", self.base.entrypoint.is_some()),
         ];
         if let Some((key, _)) = own.into_iter().find(|(_, set)| *set) {
-            return Err(cx.fail(format!(
-                "`{key}` is not allowed beside `groups`; set it in each group"
-            )));
+            let message = format!("`{key}` is not allowed beside `groups`; set it in each group");
+            return Err(cx.fail_at(key, message));
         }
-        if self.base.image.is_none() && groups.iter().any(|group| group.commands.is_empty()) {
-            return Err(cx.fail("a group without `commands` needs an `image` of the task"));
+        let bare = groups.iter().position(|group| group.commands.is_empty());
+        match bare.filter(|_| self.base.image.is_none()) {
+            Some(index) => Err(groups::fail(
+                index,
+                "the group needs `commands`, or the task an `image`",
+                cx,
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

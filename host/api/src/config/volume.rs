@@ -116,7 +116,7 @@ impl VolumePlace {
             "daytona" | "lium" => IdVolume::from_object(obj, cx).map(Self::ById),
             _ => match backend.facts() {
                 Some(facts) if !facts.has(capability::VOLUMES) => {
-                    Err(cx.fail(format!("the backend {backend} has no volumes")))
+                    Err(cx.fail_at("backend", format!("the backend {backend} has no volumes")))
                 }
                 _ => Ok(Self::Other(others(value))),
             },
