@@ -6,5 +6,6 @@
     reason = "tests; cargo tells where the crate is"
 )]
 
+mod golden;
 mod registry;
 mod wire;
