@@ -3,7 +3,7 @@
 #
 #   small.sh [IMAGE]        IMAGE defaults to dstack-test/small:1; an image that exists is left alone
 #
-# It has BusyBox, sshd and ssh-keygen, and the users root, app (1000, extra group 1001, locked password) and nobody
+# It has BusyBox, ssh, sshd and ssh-keygen, and the users root, app (1000, extra group 1001, locked password) and nobody
 # (home /nonexistent). Needs Docker, and the packages busybox-static and openssh-server. Without root it cannot read
 # what sshd needs.
 set -eu
@@ -15,7 +15,7 @@ SSHD_PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 if docker image inspect "$IMAGE" >/dev/null 2>&1; then
     exit 0
 fi
-for file in "$BUSYBOX" /usr/sbin/sshd /usr/bin/ssh-keygen; do
+for file in "$BUSYBOX" /usr/sbin/sshd /usr/bin/ssh /usr/bin/ssh-keygen; do
     [ -x "$file" ] || { echo "$file is missing: install busybox-static and openssh-server" >&2; exit 1; }
 done
 
@@ -40,13 +40,13 @@ copy_libraries() {
         [ -e "$ROOT$library" ] || cp -L "$library" "$ROOT$library"
     done
 }
-for program in /usr/sbin/sshd /usr/bin/ssh-keygen; do
+for program in /usr/sbin/sshd /usr/bin/ssh /usr/bin/ssh-keygen; do
     cp "$program" "$ROOT$program"
     copy_libraries "$program"
 done
 
 # The runner's sshd uses PAM, so that accounts with a locked password may log in with a key.
-PERMIT=$(find /lib /usr/lib -name pam_permit.so | head -n 1)
+PERMIT=$(find /lib/ /usr/lib/ -name pam_permit.so | head -n 1)
 [ -n "$PERMIT" ] || { echo "pam_permit.so is missing: install libpam-modules" >&2; exit 1; }
 mkdir -p "$ROOT$(dirname "$PERMIT")"
 cp "$PERMIT" "$ROOT$PERMIT"
