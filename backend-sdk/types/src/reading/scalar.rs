@@ -215,7 +215,10 @@ impl Reader {
             .then(|| T::try_from(number).ok())
             .flatten();
         in_range.ok_or_else(|| match max {
-            i64::MAX => self.fail(format!("expected {min} or more, got {number}")),
+            // What a field can hold is no limit that a person thinks of.
+            max if max >= i64::from(u32::MAX) && number < min => {
+                self.fail(format!("expected {min} or more, got {number}"))
+            }
             max => self.fail(format!(
                 "expected a number from {min} to {max}, got {number}"
             )),
