@@ -5,7 +5,6 @@ mod fault;
 mod record;
 mod stream;
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -213,7 +212,7 @@ fn send(call: &Call, head: &wire::HttpRequest, body: &[u8]) -> Result<Answer, Ba
 
 /// Where exchanges are written to.
 pub(crate) fn write_recording(
-    path: &PathBuf,
+    path: &std::path::Path,
     exchanges: &[Exchange],
     secrets: &[String],
 ) -> std::io::Result<()> {

@@ -133,7 +133,7 @@ impl Shared {
     /// Guards, then the scenario, then the routes.
     pub(super) fn answer(&self, mut request: Request) -> Reply {
         if let Some(rest) = request.path.strip_prefix(CONTROL) {
-            return self.control(&request, &rest.to_owned());
+            return self.control(&request, rest);
         }
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let live = &mut *live;

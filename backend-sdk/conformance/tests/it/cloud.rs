@@ -65,6 +65,20 @@ impl Cloud {
         Reply::json(200, &seen)
     }
 
+    /// Puts a machine behind a load balancer, or takes it out: 404 if it is not behind it.
+    fn join(&mut self, id: &str, member: &str, is_in: bool) -> Reply {
+        let Some(at) = self.position(id) else {
+            return Reply::json(404, &json!({"code": "unknown"}));
+        };
+        let was_in = self.things[at][member] == json!(true);
+        self.things[at][member] = json!(is_in);
+        if is_in || was_in {
+            Reply::empty(204)
+        } else {
+            Reply::json(404, &json!({"code": "no member"}))
+        }
+    }
+
     fn delete(&mut self, id: &str) -> Reply {
         match self.position(id) {
             None => Reply::json(404, &json!({"code": "unknown"})),
@@ -146,6 +160,44 @@ pub(crate) fn provider() -> Provider {
         })
         .route("POST /v1/volumes/{id}/{verb}", |_, _| {
             Reply::json(200, &json!({}))
+        })
+        .route("GET /v1/gateways", |cloud, request| {
+            cloud.list("gateway", request)
+        })
+        .route("POST /v1/gateways", |cloud, request| {
+            Reply::json(201, &cloud.add("gateway", request))
+        })
+        .route("GET /v1/gateways/{id}", |cloud, request| {
+            cloud.look(request.param("id"))
+        })
+        .route("DELETE /v1/gateways/{id}", |cloud, request| {
+            cloud.delete(request.param("id"))
+        })
+        .route("POST /v1/balancers", |cloud, request| {
+            Reply::json(201, &cloud.add("balancer", request))
+        })
+        .route("DELETE /v1/balancers/{id}", |cloud, request| {
+            cloud.delete(request.param("id"))
+        })
+        .route(
+            "PUT /v1/balancers/{id}/members/{member}",
+            |cloud, request| cloud.join(request.param("id"), request.param("member"), true),
+        )
+        .route(
+            "DELETE /v1/balancers/{id}/members/{member}",
+            |cloud, request| cloud.join(request.param("id"), request.param("member"), false),
+        )
+        .route("POST /v1/groups", |cloud, request| {
+            Reply::json(201, &cloud.add("group", request))
+        })
+        .route("DELETE /v1/groups/{id}", |cloud, request| {
+            cloud.delete(request.param("id"))
+        })
+        .route("POST /v1/nodes", |cloud, request| {
+            Reply::json(201, &cloud.add("node", request))
+        })
+        .route("DELETE /v1/nodes/{id}", |cloud, request| {
+            cloud.delete(request.param("id"))
         })
         .inventory(|cloud| {
             let things = cloud

@@ -146,6 +146,10 @@ impl Cloud {
         self.read(&response)
     }
 
+    pub(crate) fn put(&self, path: &str) -> Result<(), BackendError> {
+        self.send(&Request::put(format!("{API}{path}"))).map(drop)
+    }
+
     /// Whether it was there.
     pub(crate) fn delete(&self, path: &str) -> Result<bool, BackendError> {
         match self.send(&Request::delete(format!("{API}{path}"))) {

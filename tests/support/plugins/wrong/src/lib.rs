@@ -1,4 +1,4 @@
-//! A backend with machines, side disks and volumes over plain HTTP, right in every way but the one that its configuration's
+//! A backend with machines, side disks, volumes, gateways and groups over plain HTTP, right in every way but the one that its configuration's
 //! `defect` names. The conformance suite must find each. Ships nowhere.
 #![allow(
     clippy::panic,
@@ -9,6 +9,7 @@
 mod backend;
 mod cloud;
 mod config;
+mod extras;
 mod listing;
 mod volumes;
 
@@ -17,5 +18,8 @@ pub use config::{Config, Defect, WrongConfigurator};
 
 dstack_backend_sdk::export_backend! {
     name: "wrong", backend: Wrong, configurator: WrongConfigurator,
-    capabilities: [CreateInstance, ResourceListing, Volumes], flags: ["privileged", "instance_volumes"],
+    capabilities: [
+        CreateInstance, ResourceListing, Volumes, Gateways, GatewayLoadBalancer, PlacementGroups, GroupProvisioning,
+    ],
+    flags: ["privileged", "instance_volumes", "multinode"],
 }
