@@ -1,6 +1,9 @@
 //! SSH key pairs in OpenSSH's text form.
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{Algorithm, PrivateKey, decode_secret_key, ssh_key::LineEnding};
+use sha2::Sha256;
 
 use crate::{RemoteError, Secret};
 
@@ -27,6 +30,26 @@ impl KeyPair {
         let invalid = |e| RemoteError::Invalid(format!("cannot make an ssh key: {e}"));
         let mut key = PrivateKey::random(&mut rand::rng(), Algorithm::Ed25519).map_err(invalid)?;
         key.set_comment(comment);
+        Self::of(&key)
+    }
+
+    /// The ed25519 pair that belongs to `label`, always the same, for those who know `secret`: so that it need not be
+    /// kept anywhere.
+    ///
+    /// # Errors
+    /// [`RemoteError::Invalid`] if the key cannot be written out.
+    pub fn derive(secret: &Secret, label: &str) -> Result<Self, RemoteError> {
+        let mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes());
+        let mut mac = mac.map_err(|e| RemoteError::Invalid(format!("cannot derive a key: {e}")))?;
+        mac.update(label.as_bytes());
+        let seed: [u8; 32] = mac.finalize().into_bytes().into();
+        let pair = KeypairData::from(Ed25519Keypair::from_seed(&seed));
+        let invalid = |e| RemoteError::Invalid(format!("cannot make an ssh key: {e}"));
+        Self::of(&PrivateKey::new(pair, label).map_err(invalid)?)
+    }
+
+    fn of(key: &PrivateKey) -> Result<Self, RemoteError> {
+        let invalid = |e| RemoteError::Invalid(format!("cannot make an ssh key: {e}"));
         let private = key.to_openssh(LineEnding::LF).map_err(invalid)?;
         let public = key.public_key().to_openssh().map_err(invalid)?;
         Ok(Self {
@@ -79,6 +102,16 @@ mod tests {
         assert!(!format!("{pair:?}").contains("PRIVATE KEY"));
         let bad = public_key_of(&Secret::new("-----BEGIN hunter2")).unwrap_err();
         assert!(!bad.to_string().contains("hunter2"), "{bad}");
+    }
+
+    #[test]
+    fn a_derived_pair_is_the_same_for_the_same_secret_and_label_alone() {
+        let derive = |secret, label| KeyPair::derive(&Secret::new(secret), label).unwrap().public;
+        assert_eq!(derive("s", "run 1"), derive("s", "run 1"));
+        assert_ne!(derive("s", "run 1"), derive("s", "run 2"));
+        assert_ne!(derive("s", "run 1"), derive("t", "run 1"));
+        let pair = KeyPair::derive(&Secret::new("s"), "run 1").unwrap();
+        assert_eq!(public_key_of(&pair.private).unwrap(), pair.public);
     }
 
     #[test]

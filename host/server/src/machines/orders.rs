@@ -12,6 +12,7 @@ use dstack_api::jobs::NetworkMode as JobNetwork;
 use dstack_api::repos::{RemoteRepoCreds, RunRepoData};
 use dstack_engine::job_running::Cluster;
 use dstack_engine::model::{JobRow, RunRow};
+use dstack_remote::KeyPair;
 
 /// Everything for the task of a job, beside the job.
 #[derive(Debug)]
@@ -108,6 +109,8 @@ pub(crate) struct JobOrder<'a> {
     pub(crate) run: &'a RunRow,
     pub(crate) job: &'a JobRow,
     pub(crate) cluster: &'a Cluster,
+    /// The key of the replica's nodes, where there are several.
+    pub(crate) replica_key: Option<KeyPair>,
     /// The environment with secrets filled in.
     pub(crate) env: std::collections::BTreeMap<String, String>,
     pub(crate) repo_creds: Option<RemoteRepoCreds>,
@@ -152,9 +155,9 @@ impl JobOrder<'_> {
                 max_duration: spec
                     .max_duration
                     .and_then(|limit| u64::try_from(limit).ok()),
-                ssh_key: spec.ssh_key.as_ref().map(|key| JobSshKey {
-                    private: Secret::new(key.private.expose().clone()),
-                    public: key.public.clone(),
+                ssh_key: self.replica_key.map(|key| JobSshKey {
+                    private: key.private,
+                    public: key.public,
                 }),
                 working_dir: spec.working_dir.clone(),
                 repo_data: spec.repo_data.as_ref().map(|data| repo_data(Some(data))),

@@ -8,7 +8,7 @@ use dstack_agent_protocol::Secret;
 use dstack_backend_types::SshKey;
 use dstack_engine::ids::{ProjectId, UserId};
 use dstack_engine::model::RunRow;
-use dstack_remote::Keys;
+use dstack_remote::{KeyPair, Keys, RemoteError};
 use dstack_store::{DbError, projects, users};
 
 use super::Context;
@@ -30,6 +30,16 @@ impl ProjectFacts {
             target: self.private_key.clone(),
             proxy: None,
         }
+    }
+
+    /// The key by which the nodes of a replica reach each other; the same for all of them.
+    pub(crate) fn replica_key(
+        &self,
+        run: &RunRow,
+        replica_num: u32,
+    ) -> Result<KeyPair, RemoteError> {
+        let label = format!("dstack replica {replica_num} of run {}", run.id);
+        KeyPair::derive(&self.private_key, &label)
     }
 
     /// The project's key for a backend; only its public half leaves the server.

@@ -10,7 +10,7 @@ use dstack_engine::job_running::{Cluster, View};
 use dstack_store::{DbError, archives, repos, secrets};
 
 use super::driver::StepError;
-use super::{Context, own_hosts};
+use super::{Context, facts, own_hosts};
 use crate::machines::{Archives, JobOrder, RunnerOrder};
 
 /// Why a job can never be given to its agent, for people.
@@ -44,10 +44,20 @@ pub(super) async fn order(
         Ok(repo) => repo,
         Err(why) => return Ok(Err(why)),
     };
+    let replica_key = if job.spec.jobs_per_replica > 1 {
+        let project = facts::project(cx, job.project_id).await?;
+        match project.replica_key(run, job.replica_num) {
+            Ok(key) => Some(key),
+            Err(error) => return Ok(Err(error.to_string())),
+        }
+    } else {
+        None
+    };
     let submit = JobOrder {
         run,
         job,
         cluster,
+        replica_key,
         env,
         repo_creds,
         log_quota_hour: cx.settings.log_quota_per_job_hour,
