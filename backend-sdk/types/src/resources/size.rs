@@ -80,29 +80,40 @@ impl FromValue for Memory {
 
 /// What a [`Range`] can be of.
 pub trait Bound: Copy + PartialOrd + fmt::Display + FromValue {
+    /// What a bound is, for errors: `a whole number`.
+    const EXPECTED: &'static str;
+
     /// Reads one bound of a text range.
     fn from_text(text: &str) -> Option<Self>;
 }
 
 impl Bound for u32 {
+    const EXPECTED: &'static str = "a whole number";
+
     fn from_text(text: &str) -> Option<Self> {
         integer_from_text(text).and_then(|number| number.try_into().ok())
     }
 }
 
 impl Bound for i64 {
+    const EXPECTED: &'static str = "a whole number";
+
     fn from_text(text: &str) -> Option<Self> {
         integer_from_text(text)
     }
 }
 
 impl Bound for f64 {
+    const EXPECTED: &'static str = "a number";
+
     fn from_text(text: &str) -> Option<Self> {
         number_from_text(text)
     }
 }
 
 impl Bound for Memory {
+    const EXPECTED: &'static str = "a size such as 512MB, 16GB or 1TB";
+
     fn from_text(text: &str) -> Option<Self> {
         Self::parse(text)
     }
@@ -175,7 +186,7 @@ impl<T: Bound> Range<T> {
             }
             T::from_text(text)
                 .map(Some)
-                .ok_or_else(|| cx.fail(format!("\"{text}\" is not a valid bound of a range")))
+                .ok_or_else(|| cx.fail(format!("expected {}, got \"{text}\"", T::EXPECTED)))
         };
         match compact.split_once("..") {
             None => match bound(&compact)? {
