@@ -9,4 +9,5 @@
 mod built;
 mod compile;
 mod files;
+mod frozen;
 mod open;
