@@ -45,7 +45,8 @@ pub(super) fn for_people(
     cx: &mut Cx<'_>,
 ) -> Result<(), CliError> {
     for warning in &checked.warnings {
-        cx.ui.warn(&format!("warning: {}:{warning}", checked.file))?;
+        cx.ui
+            .warn(&format!("warning: {}:{warning}", checked.file))?;
     }
     match &checked.errors {
         Some(Wrong::Unreadable(why)) => {
