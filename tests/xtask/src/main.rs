@@ -12,6 +12,7 @@ mod bench;
 mod build;
 mod check;
 mod corpus;
+mod new_backend;
 mod process;
 mod quickstart;
 mod setup;
@@ -42,6 +43,8 @@ enum Chore {
     Plugins(build::Args),
     /// Measure, and print ratios against the reference and against the targets
     Bench(bench::Args),
+    /// Make the crate of a new backend in `backends/`; it builds, loads and conforms as it is
+    NewBackend(new_backend::Args),
     /// Run every vector of a folder of configurations with right answers
     Corpus(corpus::Args),
 }
@@ -53,6 +56,7 @@ fn main() -> std::process::ExitCode {
         Chore::Check(args) => check::run(&args),
         Chore::Plugins(args) => build::run(&args),
         Chore::Bench(args) => bench::run(&args),
+        Chore::NewBackend(args) => new_backend::run(&args),
         Chore::Corpus(args) => return corpus::run(&args),
     };
     match done {
