@@ -52,6 +52,12 @@ const DOUBLES: &[(&str, &str)] = &[
     ("crypto-common", "follows sha1"),
     ("cpufeatures", "follows sha1"),
     ("generic-array", "follows sha1 and ssh-key"),
+    ("tower-http", "reqwest needs 0.6"),
+    ("bit-vec", "jsonschema and rcgen, which only tests use, need 0.8 and 0.9"),
+    (
+        "synstructure",
+        "x509-parser, which rcgen names and nobody builds, needs 0.13",
+    ),
     (
         "num-bigint",
         "jsonschema, which only tests use, needs 0.4, russh 0.5",
