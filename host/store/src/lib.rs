@@ -39,6 +39,7 @@ pub mod repos;
 pub mod runs;
 mod sealed;
 pub mod secrets;
+pub mod side_resources;
 mod sql;
 mod sqlite;
 pub mod ssh_hosts;

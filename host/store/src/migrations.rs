@@ -20,6 +20,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 2,
         sqlite: include_str!("migrations/sqlite/0002_ssh_hosts.sql"),
     },
+    Migration {
+        number: 3,
+        sqlite: include_str!("migrations/sqlite/0003_side_resources.sql"),
+    },
 ];
 
 /// Brings the schema to the newest number.

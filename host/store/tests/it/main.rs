@@ -8,6 +8,7 @@
 mod core;
 mod differential;
 mod leases;
+mod ledger;
 mod lists;
 mod random_changes;
 mod rows;
