@@ -99,7 +99,7 @@ impl client::Handler for Guard {
 }
 
 /// Compares type and key data, not comments.
-fn same_key(a: &str, b: &str) -> bool {
+pub(crate) fn same_key(a: &str, b: &str) -> bool {
     a.split_ascii_whitespace()
         .take(2)
         .eq(b.split_ascii_whitespace().take(2))

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 mod bed;
+mod exec;
 mod local;
 mod ssh;
