@@ -8,8 +8,8 @@ use dstack_backend_types::methods::{
     RunJobRequest,
 };
 use dstack_backend_types::{
-    BackendError, BackendType, ErrorKind, InstanceAvailability, JobProvisioningData, SshKey,
-    capability,
+    BackendError, BackendType, ErrorKind, InstanceAvailability, JobProvisioningData, ResourceGroup,
+    SshKey, capability,
 };
 use dstack_engine::ids::ProjectId;
 use dstack_engine::view::BackendAbilities;
@@ -17,6 +17,9 @@ use dstack_plugins::{Backend, CallError, Plugins};
 use futures_util::future::{BoxFuture, join_all};
 
 use crate::ports::{BackendOffers, CloudMachine, Clouds, OfferQuery};
+
+/// Begins the error of a backend that was taken from its project.
+pub(crate) const NO_BACKEND: &str = "the project has no backend";
 
 /// A configured backend of a project, credentials included.
 #[derive(Clone)]
@@ -65,7 +68,7 @@ impl PluginClouds {
         let Some(found) = all.iter().find(|backend| backend.kind == *kind) else {
             return Err(BackendError::new(
                 ErrorKind::NotFound,
-                format!("the project has no backend {} any more", kind.as_str()),
+                format!("{NO_BACKEND} {} any more", kind.as_str()),
             ));
         };
         self.plugins
@@ -205,6 +208,24 @@ impl Clouds for PluginClouds {
         provider_ref: &'a str,
     ) -> BoxFuture<'a, Result<(), BackendError>> {
         Box::pin(self.end_listed(project, backend, region, provider_ref))
+    }
+
+    fn delete_group<'a>(
+        &'a self,
+        project: ProjectId,
+        backend: &'a BackendType,
+        group: ResourceGroup,
+    ) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(async move {
+            let opened = self.open(project, backend).await?;
+            if !opened.manifest().has(capability::RESOURCE_LISTING) {
+                return Err(BackendError::unsupported(
+                    "this backend cannot delete what it declared; look for the reference at the provider",
+                ));
+            }
+            let order = DeleteResourceGroupRequest { group };
+            opened.call(&order).await.map(|_| ()).map_err(plain)
+        })
     }
 }
 

@@ -16,6 +16,7 @@ mod jobs_terminating;
 mod own_hosts;
 mod runner_orders;
 mod runs;
+mod side_resources;
 mod upkeep;
 mod wake;
 mod watch;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dstack_backend_types::methods::{CreateInstanceRequest, RunJobRequest};
 use dstack_backend_types::{
     BackendError, BackendType, InstanceOfferWithAvailability, JobProvisioningData, Requirements,
-    SshKey,
+    ResourceGroup, SshKey,
 };
 use dstack_engine::ids::ProjectId;
 use dstack_engine::view::BackendAbilities;
@@ -95,5 +95,13 @@ pub trait Clouds: Send + Sync {
         backend: &'a BackendType,
         region: &'a str,
         provider_ref: &'a str,
+    ) -> BoxFuture<'a, Result<(), BackendError>>;
+    /// Deletes what was made beside a machine that is gone; what is gone already is a success. `not_yet_terminated` asks to call
+    /// again, `unsupported` says that the backend cannot.
+    fn delete_group<'a>(
+        &'a self,
+        project: ProjectId,
+        backend: &'a BackendType,
+        group: ResourceGroup,
     ) -> BoxFuture<'a, Result<(), BackendError>>;
 }

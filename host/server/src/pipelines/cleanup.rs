@@ -19,7 +19,11 @@ const BATCH: u32 = 32;
 /// Runs until the server stops.
 pub(crate) async fn run(cx: Arc<Context>) {
     loop {
-        match pass(&cx).await {
+        let ended = match pass(&cx).await {
+            Ok(count) => super::side_resources::pass(&cx).await.map(|more| count + more),
+            Err(error) => Err(error),
+        };
+        match ended {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "cleaned up what nobody owned"),
             Err(error) => tracing::error!(%error, "cannot work on the cleanup queue"),
