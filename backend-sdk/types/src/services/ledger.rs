@@ -25,7 +25,8 @@ pub struct SideResource {
 ///
 /// What was declared and not settled belongs to the machine (or volume, gateway) with the same `provider_ref`. When that is
 /// gone, or its call failed, the host deletes it by `delete_resource_group`, so a backend without the capability
-/// `resource_listing` may declare nothing.
+/// `resource_listing` may declare nothing. The group then has no `primary_id`, its resources have the id, or without one the name
+/// in its place, and its `backend_data` is a JSON object: kind to name to attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum LedgerRequest {
