@@ -4,7 +4,7 @@ use crate::error::InspectError;
 use dstack_backend_abi::SECTION;
 use object::{
     LittleEndian, elf,
-    read::elf::{FileHeader, ProgramHeader, SectionHeader},
+    read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader},
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -13,6 +13,51 @@ const HOST: (u16, &str) = (elf::EM_X86_64.0, "x86_64");
 const HOST: (u16, &str) = (elf::EM_AARCH64.0, "aarch64");
 
 type Header = elf::FileHeader64<LittleEndian>;
+
+/// Facts of a file for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ElfFacts {
+    /// The file's size.
+    pub size_bytes: u64,
+    /// Its processor.
+    pub machine: &'static str,
+    /// Shared libraries that the system's loader will look for.
+    pub needed: Vec<String>,
+    /// Whether it has no symbol table beside the one for loading.
+    pub is_stripped: bool,
+}
+
+/// Facts of a file that [`manifest_of`] found right.
+pub(crate) fn facts_of(data: &[u8]) -> ElfFacts {
+    let mut facts = ElfFacts {
+        size_bytes: data.len() as u64,
+        machine: HOST.1,
+        ..ElfFacts::default()
+    };
+    let sections = Header::parse(data).and_then(|header| header.sections(LittleEndian, data));
+    let Ok(sections) = sections else { return facts };
+    facts.is_stripped = sections
+        .iter()
+        .all(|section| section.sh_type(LittleEndian) != elf::SHT_SYMTAB);
+    for section in sections.iter() {
+        let Ok(Some((entries, strings))) = section.dynamic(LittleEndian, data) else {
+            continue;
+        };
+        let Ok(strings) = sections.strings(LittleEndian, data, strings) else {
+            continue;
+        };
+        for entry in entries {
+            if entry.tag(LittleEndian) == elf::DT_NEEDED
+                && let Ok(name) = entry.string(LittleEndian, strings)
+            {
+                facts
+                    .needed
+                    .push(String::from_utf8_lossy(name).into_owned());
+            }
+        }
+    }
+    facts
+}
 
 /// Checks the file's shape and returns the bytes of its manifest section.
 pub(crate) fn manifest_of(data: &[u8]) -> Result<&[u8], InspectError> {

@@ -1,13 +1,19 @@
 //! Looks at a file without running anything of it.
 
-use crate::{elf, error::InspectError};
+use crate::{
+    elf::{self, ElfFacts},
+    error::InspectError,
+};
 use dstack_backend_types::{BackendType, Manifest, manifest::MAX_MANIFEST_BYTES};
 use nix::fcntl::OFlag;
 use sha2::{Digest, Sha256};
 use std::{
     fs::{File, OpenOptions},
     io::Read,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::{MetadataExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
 };
 
@@ -27,6 +33,8 @@ pub struct Inspected {
     pub sha256: String,
     /// Device and inode: the same pair is the same library, whatever it is called.
     pub identity: (u64, u64),
+    /// Facts for people; empty of a file that was handed over.
+    pub facts: ElfFacts,
     pub(crate) manifest_text: String,
     pub(crate) file: File,
 }
@@ -67,9 +75,52 @@ pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
         manifest,
         sha256: hex(&Sha256::digest(&data)),
         identity: (metadata.dev(), metadata.ino()),
+        facts: elf::facts_of(&data),
         manifest_text: text.to_owned(),
         file,
     })
+}
+
+impl Inspected {
+    /// The descriptor that was read and hashed, for handing it to a child process.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The manifest as it stands in the file.
+    pub fn manifest_text(&self) -> &str {
+        &self.manifest_text
+    }
+
+    /// Takes over a descriptor that another process of ours has inspected, with what it found: nothing is read again. It
+    /// trusts its caller, who must be that process.
+    ///
+    /// # Errors
+    /// If the manifest makes no sense or the descriptor is none of a regular file.
+    pub fn handed_over(
+        descriptor: OwnedFd,
+        path: PathBuf,
+        manifest_text: String,
+        sha256: String,
+    ) -> Result<Self, InspectError> {
+        let file = File::from(descriptor);
+        let metadata = file
+            .metadata()
+            .map_err(|source| InspectError::Read { source })?;
+        if !metadata.is_file() {
+            return Err(InspectError::NotRegular);
+        }
+        let (manifest, _) = parse_manifest(manifest_text.as_bytes())?;
+        Ok(Self {
+            path,
+            manifest,
+            sha256,
+            identity: (metadata.dev(), metadata.ino()),
+            facts: ElfFacts::default(),
+            manifest_text,
+            file,
+        })
+    }
 }
 
 fn parse_manifest(section: &[u8]) -> Result<(Manifest, &str), InspectError> {

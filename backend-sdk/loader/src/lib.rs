@@ -22,6 +22,7 @@ mod error;
 mod inspect;
 mod plugin;
 
+pub use elf::ElfFacts;
 pub use error::{InspectError, OpenError};
 pub use inspect::{Inspected, MAX_FILE_BYTES, inspect};
 pub use plugin::{OpenedBackend, Plugin, ReplyBytes};

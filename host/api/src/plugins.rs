@@ -1,6 +1,7 @@
-//! Backend plugins of this server (`POST /api/x/plugins/list`, ours, global admins only).
+//! Backend plugins of this server (`/api/x/plugins/…`, ours, global admins only).
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What the host knows about one plugin file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +16,7 @@ pub struct PluginInfo {
     pub sdk: Option<String>,
     /// The file.
     pub path: String,
-    /// `available` (not used yet), `loaded`, `refused`, `shadowed`, `failed`, `unhealthy` or `unavailable`.
+    /// `available` (not used yet), `loaded`, `refused`, `shadowed`, `removed`, `failed`, `unhealthy` or `unavailable`.
     pub state: String,
     /// Why it is in that state, and what to do about it.
     #[serde(default)]
@@ -29,6 +30,31 @@ pub struct PluginInfo {
     /// SHA-256 of the file, in hexadecimal.
     #[serde(default)]
     pub sha256: Option<String>,
+    /// What was counted of it since the server began; none for files that are not used.
+    #[serde(default)]
+    pub load: Option<PluginLoad>,
+}
+
+/// What was counted of a plugin since the server began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PluginLoad {
+    /// Calls that have ended.
+    pub calls: u64,
+    /// Of these, with an error.
+    pub errors: u64,
+    /// Calls that run now.
+    pub running: usize,
+    /// Calls that wait for their turn.
+    pub waiting: usize,
+    /// Processes that took the place of one that ended.
+    pub respawns: u64,
+    /// Processes that ended without being told to.
+    pub deaths: u64,
+    /// Threads that never came back.
+    pub lost_threads: usize,
+    /// Whether calls are refused, since it failed again and again.
+    pub is_breaker_open: bool,
 }
 
 /// Answer of `POST /api/x/plugins/list`.
@@ -36,4 +62,33 @@ pub struct PluginInfo {
 pub struct ListPluginsResponse {
     /// Every file found, in search order.
     pub plugins: Vec<PluginInfo>,
+}
+
+/// Answer of `POST /api/x/plugins/reload`: names of backends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadPluginsResponse {
+    /// Not there before.
+    pub added: Vec<String>,
+    /// Another file is used from now on.
+    pub replaced: Vec<String>,
+    /// There is another file, which is used after a restart of the server.
+    pub after_restart: Vec<String>,
+    /// Not there any more.
+    pub removed: Vec<String>,
+}
+
+/// `POST /api/x/plugins/describe`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescribePluginRequest {
+    /// The backend.
+    pub name: String,
+}
+
+/// What a plugin says of itself and of its configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PluginDescription {
+    /// Its manifest.
+    pub manifest: Value,
+    /// JSON schema of its configuration; secret fields carry `writeOnly`.
+    pub schema: Value,
 }

@@ -1,5 +1,5 @@
-//! The `dstack` binary: `server` starts the server, `backend inspect` and `backend lock` look at plugin files, everything
-//! else is the client.
+//! The `dstack` binary: `server` starts the server, `plugin-worker` is a plugin's process, `backend inspect` and others look at
+//! plugin files, everything else is the client.
 //!
 //! It maps arguments to calls and errors to an exit code, and must not do anything else.
 
@@ -15,6 +15,12 @@ fn main() -> ExitCode {
         && (only == "--version" || only == "-v")
     {
         return say(&dstack_cli::version());
+    }
+    // A server's child: nothing of this program is needed but the loader.
+    if let [_, only] = args.as_slice()
+        && only == dstack_plugins::WORKER_ARGUMENT
+    {
+        return dstack_plugins::run_worker();
     }
     ExitCode::from(dstack_cli::main(args, &local::Host))
 }

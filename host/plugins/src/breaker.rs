@@ -1,4 +1,4 @@
-//! A circuit breaker: a backend that times out again and again is left alone for a while.
+//! A circuit breaker: a backend that times out or dies again and again is left alone for a while.
 
 use std::time::{Duration, Instant};
 
@@ -34,9 +34,13 @@ impl Breaker {
         *self = Self::default();
     }
 
-    /// A call was not answered in time. After a pause one more failure opens it again, for twice as long; `jitter` in 0..1
-    /// spreads the moments at which several hosts try again.
-    pub(crate) fn timed_out(&mut self, now: Instant, jitter: f64) {
+    /// A call was not answered in time, or its process died. After a pause one more failure opens it again, for twice as long;
+    /// `jitter` in 0..1 spreads the moments at which several hosts try again. Answers for how long it is open from now on.
+    pub(crate) fn failed(&mut self, now: Instant, jitter: f64) -> Option<Duration> {
+        if self.closed_for(now).is_some() {
+            // A call that was let in before.
+            return None;
+        }
         if self.open_until.is_none() {
             let is_old = self
                 .first_failure
@@ -47,11 +51,13 @@ impl Breaker {
             }
             self.failures += 1;
             if self.failures < FAILURES {
-                return;
+                return None;
             }
         }
         self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.open_until = Some(now + self.pause.mul_f64(0.75 + jitter.clamp(0.0, 1.0) / 2.0));
+        let pause = self.pause.mul_f64(0.75 + jitter.clamp(0.0, 1.0) / 2.0);
+        self.open_until = Some(now + pause);
+        Some(pause)
     }
 }
 
@@ -65,10 +71,10 @@ mod tests {
     #[test]
     fn three_timeouts_in_a_row_open_it_and_an_answer_closes_it() {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
-        breaker.timed_out(now, 0.5);
-        breaker.timed_out(now, 0.5);
+        breaker.failed(now, 0.5);
+        breaker.failed(now, 0.5);
         assert_eq!(breaker.closed_for(now), None);
-        breaker.timed_out(now, 0.5);
+        breaker.failed(now, 0.5);
         assert_eq!(breaker.closed_for(now), Some(SECOND));
         assert_eq!(breaker.closed_for(now + SECOND), None);
         assert!(breaker.is_open());
@@ -79,10 +85,10 @@ mod tests {
     #[test]
     fn each_further_timeout_doubles_the_pause_up_to_a_minute() {
         let (mut breaker, mut now) = (Breaker::default(), Instant::now());
-        breaker.timed_out(now, 0.5);
-        breaker.timed_out(now, 0.5);
+        breaker.failed(now, 0.5);
+        breaker.failed(now, 0.5);
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
-            breaker.timed_out(now, 0.5);
+            breaker.failed(now, 0.5);
             let pause = breaker.closed_for(now).unwrap();
             assert_eq!(pause, Duration::from_secs(seconds));
             now += pause;
@@ -94,7 +100,7 @@ mod tests {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
         for minutes in 0..10 {
             let at = now + Duration::from_secs(61 * minutes);
-            breaker.timed_out(at, 0.5);
+            breaker.failed(at, 0.5);
             assert_eq!(breaker.closed_for(at), None);
         }
     }

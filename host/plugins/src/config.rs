@@ -1,8 +1,13 @@
 //! What the caller decides: folders, isolation, limits, and the services that need other rooms.
 
-use crate::services::{ExternalServices, machine::MachineConfig};
+use crate::{
+    events::PluginEvent,
+    services::{ExternalServices, HttpConfig, Variables, machine::MachineConfig},
+    worker::{WorkerLimits, WorkerProgram},
+};
+use dstack_backend_types::AgentUrls;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// Where a plugin's code runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -10,7 +15,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 pub enum Isolation {
     /// In the host's own process: fastest, but a crash of the plugin is a crash of the host.
     InProcess,
-    /// In a child process. Not there yet: such a plugin is refused with that reason.
+    /// In a child process: a crash, an exit or a hang of the plugin is an error of its calls.
     Process,
 }
 
@@ -30,6 +35,16 @@ pub struct PluginsConfig {
     pub machine: Option<MachineConfig>,
     /// Services that need other rooms.
     pub external: ExternalServices,
+    /// How requests of backends go out.
+    pub http: HttpConfig,
+    /// The server's environment, of which a backend gets what its manifest names; `None`: nothing.
+    pub variables: Option<Arc<dyn Variables>>,
+    /// Where machines download the agents from; `None`: nowhere.
+    pub agents: Option<AgentUrls>,
+    /// The program of child processes; by default this very one.
+    pub worker: WorkerProgram,
+    /// Told what happens to plugins; what it has no room for is dropped.
+    pub events: Option<tokio::sync::mpsc::Sender<PluginEvent>>,
 }
 
 impl PluginsConfig {
@@ -42,6 +57,11 @@ impl PluginsConfig {
             host_version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: None,
             external: ExternalServices::default(),
+            http: HttpConfig::default(),
+            variables: None,
+            agents: None,
+            worker: WorkerProgram::default(),
+            events: None,
         }
     }
 }
@@ -62,6 +82,8 @@ pub struct Limits {
     pub idle_thread: Duration,
     /// How long calls may take.
     pub deadlines: Deadlines,
+    /// Bounds of a plugin's child process.
+    pub worker: WorkerLimits,
 }
 
 impl Default for Limits {
@@ -73,12 +95,13 @@ impl Default for Limits {
             grace: Duration::from_millis(300),
             idle_thread: Duration::from_secs(30),
             deadlines: Deadlines::default(),
+            worker: WorkerLimits::default(),
         }
     }
 }
 
 /// How long a call may take, waiting for a thread included.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadlines {
     /// `get_offers`. 30 s.
     pub offers: Duration,

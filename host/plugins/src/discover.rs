@@ -12,6 +12,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     io,
     path::Path,
+    time::Duration,
 };
 
 /// What was found.
@@ -21,6 +22,16 @@ pub(crate) struct Found {
     pub usable: BTreeMap<String, (Inspected, Isolation)>,
     /// The others, each with its reason.
     pub rest: Vec<PluginStatus>,
+    /// Whether a file that is refused was changed a moment ago: it may still be copied.
+    pub is_settling: bool,
+}
+
+/// A file that was not changed for so long is not being copied.
+const SETTLED: Duration = Duration::from_secs(5);
+
+fn is_settling(path: &Path) -> bool {
+    let changed = path.metadata().and_then(|metadata| metadata.modified());
+    changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < SETTLED))
 }
 
 /// Looks through the folders in order.
@@ -86,7 +97,10 @@ fn scan(
                 .or_default()
                 .push(file),
             (Some(problem), Ok(file)) => found.rest.push(refused(&path, Some(&file), &problem)),
-            (_, Err(error)) => found.rest.push(refused(&path, None, &error.to_string())),
+            (_, Err(error)) => {
+                found.is_settling |= is_settling(&path);
+                found.rest.push(refused(&path, None, &error.to_string()));
+            }
         }
     }
     for (name, mut files) in here {
@@ -122,36 +136,17 @@ fn scan(
             ));
             continue;
         }
-        let is_locked = lock.covers(&name, &file.sha256);
-        let isolation = config.isolation.get(&name).copied();
-        match isolation.unwrap_or(if is_locked {
+        if let Some(problem) = &lock_problem {
+            tracing::warn!(backend = name, "{problem}");
+        }
+        let by_lock = if lock.covers(&name, &file.sha256) {
             Isolation::InProcess
         } else {
             Isolation::Process
-        }) {
-            Isolation::InProcess => {
-                found.usable.insert(name, (file, Isolation::InProcess));
-            }
-            Isolation::Process => {
-                let reason = why_not_in_process(&name, isolation, lock_problem.as_deref());
-                let mut status = refused(&file.path, Some(&file), &reason);
-                status.isolation = Some(Isolation::Process);
-                found.rest.push(status);
-            }
-        }
+        };
+        let isolation = config.isolation.get(&name).copied().unwrap_or(by_lock);
+        found.usable.insert(name, (file, isolation));
     }
-}
-
-fn why_not_in_process(name: &str, set: Option<Isolation>, lock_problem: Option<&str>) -> String {
-    if set.is_some() {
-        return format!(
-            "`isolation: process` is set for {name}, and this version cannot run a backend in a child process yet"
-        );
-    }
-    let why = lock_problem.unwrap_or("its hash is not in plugins.lock");
-    format!(
-        "{why}, and this version cannot run a backend in a child process yet; if you trust the file, run `dstack backend lock` on its folder or set `isolation: in_process` for {name}"
-    )
 }
 
 fn refused(path: &Path, file: Option<&Inspected>, reason: &str) -> PluginStatus {
@@ -172,5 +167,6 @@ fn refused(path: &Path, file: Option<&Inspected>, reason: &str) -> PluginStatus 
         state: PluginState::Refused,
         error: Some(reason.to_owned()),
         path: path.to_owned(),
+        stats: None,
     }
 }

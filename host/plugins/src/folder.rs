@@ -1,5 +1,6 @@
 //! What is looked at in a plugin folder, and who may write there.
 
+use dstack_backend_loader::Inspected;
 use nix::unistd::Uid;
 use std::{
     fs, io,
@@ -52,4 +53,20 @@ pub(crate) fn writable_by_others(path: &Path, what: &str) -> Option<String> {
         ));
     }
     None
+}
+
+/// Device, inode, size and time of change of a file: if it is the same, so is the content.
+pub(crate) type Stamp = (u64, u64, u64, i64, i64);
+
+/// The stamp of the file whose descriptor was inspected, as the file is now; `None` if the system does not say.
+pub(crate) fn stamp(file: &Inspected) -> Option<Stamp> {
+    let descriptor = file.descriptor().try_clone_to_owned().ok()?;
+    let metadata = fs::File::from(descriptor).metadata().ok()?;
+    Some((
+        metadata.dev(),
+        metadata.ino(),
+        metadata.len(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+    ))
 }

@@ -5,8 +5,9 @@
 //! server hands in. It knows no SQL and decides nothing about runs.
 //!
 //! One bad plugin never harms the rest: files are inspected before anything of them runs, a panic is a typed error, a call
-//! that overruns its deadline is told to end and its thread replaced, and a backend that loses threads or times out again and
-//! again is switched off for a while. A plugin is loaded at its first use; listing loads nothing.
+//! that overruns its deadline is told to end and its thread or process replaced, and a backend that loses threads, dies or
+//! times out again and again is switched off for a while. What is not trusted runs in a child process, where also a crash is
+//! a typed error. A plugin is loaded at its first use; listing loads nothing.
 //!
 //! ```no_run
 //! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,23 +31,36 @@ mod call;
 mod config;
 mod discover;
 mod error;
+mod events;
 mod folder;
+mod health;
 mod lock;
 mod methods;
 mod plugins;
 mod pool;
+mod registry;
 mod services;
 mod slot;
+mod stats;
 mod status;
+mod verify;
+mod watch;
+mod worker;
 
-pub use backend::Backend;
+pub use backend::{Backend, ReplyBytes};
 pub use config::{Deadlines, Isolation, Limits, PluginsConfig};
 pub use error::CallError;
+pub use events::{PluginEvent, What};
 pub use lock::{LOCK_FILE, LockFile, LockedPlugin, write_lock};
 pub use methods::ConfiguratorHandle;
 pub use plugins::Plugins;
+pub use registry::Reloaded;
 pub use services::{
-    ExternalService, ExternalServices, ServiceAnswer,
+    Caller, ExternalService, ExternalServices, HttpConfig, HttpProxy, HttpTape, ServiceAnswer,
+    ServiceUsage, Variables,
     machine::{Machine, MachineConfig},
 };
+pub use stats::{DURATION_BOUNDS_S, MethodStats, PluginStats};
 pub use status::{PluginState, PluginStatus};
+pub use verify::{VerifiedPlugin, verify_folder};
+pub use worker::{WORKER_ARGUMENT, WorkerLimits, WorkerProgram, run_worker};

@@ -118,6 +118,12 @@ impl Pool {
         drop(work);
     }
 
+    /// Calls that run, calls that wait, threads that are lost.
+    pub(crate) fn load(&self) -> (usize, usize, usize) {
+        let state = self.0.lock();
+        (state.busy, state.queue.len(), state.lost)
+    }
+
     /// Threads that are lost now.
     pub(crate) fn lost(&self) -> usize {
         self.0.lock().lost

@@ -2,9 +2,21 @@
 
 pub(crate) mod border;
 mod cache;
+mod catalog;
+mod environment;
+mod external;
+mod http;
+mod ledger;
 pub(crate) mod machine;
+mod ssh;
 mod unix_http;
 mod unix_path;
+mod usage;
+
+pub use environment::Variables;
+pub use external::{Caller, ExternalService, ExternalServices, ServiceAnswer};
+pub use http::{HttpConfig, HttpProxy, HttpTape};
+pub use usage::ServiceUsage;
 
 use crate::{
     call::{CallState, Calls},
@@ -12,12 +24,15 @@ use crate::{
     pool::Pool,
 };
 use cache::Cache;
-use dstack_backend_types::{BackendError, ErrorKind, services as wire};
+use catalog::Catalogs;
+use dstack_backend_types::{AgentUrls, BackendError, ErrorKind, Manifest, services as wire};
+use http::Http;
 use machine::Machine;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
-    collections::BTreeMap, fmt, future::Future, pin::Pin, sync::Arc, time::Duration,
-    time::SystemTime,
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, PoisonError, RwLock},
+    time::{Duration, SystemTime},
 };
 use tokio::runtime::Handle;
 
@@ -25,41 +40,23 @@ use tokio::runtime::Handle;
 const MACHINE_BACKEND: &str = "local";
 const MAX_RANDOM_BYTES: u32 = 65_536;
 
-/// The answer of a service that is handed in.
-pub type ServiceAnswer<'a> =
-    Pin<Box<dyn Future<Output = Result<Vec<u8>, BackendError>> + Send + 'a>>;
-
-/// A service that needs another room. Its future is dropped when the call that asks is cancelled.
-pub trait ExternalService: Send + Sync + fmt::Debug {
-    /// Told to plugins by `describe`.
-    fn version(&self) -> u32 {
-        1
-    }
-    /// Answers one request of `backend`, in the service's own bytes.
-    fn answer<'a>(&'a self, backend: &'a str, request: &'a [u8]) -> ServiceAnswer<'a>;
-}
-
-/// Services handed in, by their number: `http` 1, `catalog` 2, `ledger` 10, `ssh` 11. An absent one answers `unsupported`.
-#[derive(Debug, Clone, Default)]
-pub struct ExternalServices(BTreeMap<u32, Arc<dyn ExternalService>>);
-
-impl ExternalServices {
-    /// Adds a service.
-    #[must_use]
-    pub fn with(mut self, number: u32, service: Arc<dyn ExternalService>) -> Self {
-        self.0.insert(number, service);
-        self
-    }
-}
-
 /// What all plugins share of the host.
 pub(crate) struct Host {
     pub calls: Calls,
     pub cache: Cache,
     pub runtime: Handle,
+    http: Http,
+    catalogs: Arc<Catalogs>,
     machine: Option<Machine>,
     external: ExternalServices,
+    variables: Option<Arc<dyn Variables>>,
+    agents: Option<AgentUrls>,
     version: String,
+    /// The plugins that may ask, by name.
+    manifests: RwLock<HashMap<String, Arc<Manifest>>>,
+    /// The projects that backends were opened for, by scope.
+    projects: RwLock<HashMap<u64, String>>,
+    usage: usage::Usage,
 }
 
 impl Calls {
@@ -79,10 +76,67 @@ impl Host {
             calls: Calls::default(),
             cache: Cache::default(),
             runtime: Handle::current(),
+            http: Http::new(&config.http),
+            catalogs: Catalogs::new(config.folders.clone()),
             machine: config.machine.clone().map(Machine::new),
             external: config.external.clone(),
+            variables: config.variables.clone(),
+            agents: config.agents.clone(),
             version: config.host_version.clone(),
+            manifests: RwLock::default(),
+            projects: RwLock::default(),
+            usage: usage::Usage::default(),
         }
+    }
+
+    /// A plugin may ask from now on; what it may ask for depends on its manifest.
+    pub(crate) fn know(&self, manifest: &Manifest) {
+        let mut all = self
+            .manifests
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.insert(manifest.name.clone(), Arc::new(manifest.clone()));
+    }
+
+    fn manifest(&self, plugin: &str) -> Option<Arc<Manifest>> {
+        let all = self
+            .manifests
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.get(plugin).cloned()
+    }
+
+    /// A backend was opened for a project.
+    pub(crate) fn belongs_to(&self, scope: u64, project: &str) {
+        let mut all = self
+            .projects
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.insert(scope, project.to_owned());
+    }
+
+    /// A backend was closed.
+    pub(crate) fn closed(&self, scope: u64) {
+        self.cache.forget(scope);
+        let mut all = self
+            .projects
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.remove(&scope);
+    }
+
+    fn caller(&self, call: &CallState) -> Caller {
+        let projects = self.projects.read().unwrap_or_else(PoisonError::into_inner);
+        Caller {
+            backend: call.plugin.clone(),
+            project: projects.get(&call.scope).cloned(),
+            call: call.id,
+        }
+    }
+
+    /// What a backend has asked of each service, by its number.
+    pub(crate) fn usage(&self, backend: &str) -> BTreeMap<u32, ServiceUsage> {
+        self.usage.of(backend)
     }
 
     /// The host's own version.
@@ -103,6 +157,7 @@ impl Host {
     pub(crate) fn call_ended(&self, call: &CallState) {
         self.calls.end(call.id);
         self.cache.release(call.scope, call.id);
+        self.http.release(call.id);
     }
 
     /// Answers one request of a plugin, on the plugin's thread.
@@ -146,6 +201,18 @@ impl Host {
         if let Some(answer) = self.at_once(plugin, service, request) {
             return answer;
         }
+        let answer = self.answer_call(plugin, call_id, service, request).await;
+        self.usage.count(plugin, service, request, &answer);
+        answer
+    }
+
+    async fn answer_call(
+        &self,
+        plugin: &str,
+        call_id: u64,
+        service: u32,
+        request: &[u8],
+    ) -> Result<Vec<u8>, BackendError> {
         // The rest may wait, and only a call has a deadline.
         let call = self.calls.find(call_id, plugin).ok_or_else(|| {
             BackendError::invalid(format!(
@@ -163,8 +230,13 @@ impl Host {
             return json(&());
         }
         if service == wire::LEDGER {
+            let entry: wire::LedgerRequest = read(request)?;
+            ledger::check(self.manifest(plugin).as_deref(), &entry)?;
             // Not raced with the cancel: what a cancelled call leaves behind must still be written down.
-            return self.external(plugin, service, request).await;
+            return self
+                .external
+                .answer(&self.caller(&call), service, request)
+                .await;
         }
         tokio::select! {
             biased;
@@ -211,27 +283,39 @@ impl Host {
                 })?;
                 machine.answer(read(request)?).await
             }
-            _ => self.external(plugin, service, request).await,
-        }
-    }
-
-    async fn external(
-        &self,
-        plugin: &str,
-        service: u32,
-        request: &[u8],
-    ) -> Result<Vec<u8>, BackendError> {
-        match self.external.0.get(&service) {
-            Some(external) => external.answer(plugin, request).await,
-            None => Err(BackendError::unsupported(format!(
-                "this host has no service {service}"
-            ))),
+            wire::HTTP => self.http.answer(call, request).await,
+            wire::CATALOG if !self.external.has(wire::CATALOG) => {
+                json(&self.catalogs.query(read(request)?).await?)
+            }
+            wire::SSH => {
+                let (command, stdin): (wire::SshRequest, _) =
+                    wire::unframe(request).map_err(bad)?;
+                ssh::check(&command, stdin)?;
+                self.external
+                    .answer(&self.caller(call), service, request)
+                    .await
+            }
+            wire::ENVIRONMENT => {
+                let manifest = self.manifest(plugin);
+                json(&environment::answer(
+                    self.variables.as_ref(),
+                    manifest.as_deref(),
+                    read(request)?,
+                )?)
+            }
+            _ => {
+                self.external
+                    .answer(&self.caller(call), service, request)
+                    .await
+            }
         }
     }
 
     fn describe(&self, plugin: &str) -> wire::Described {
         let mut numbers = vec![
             wire::DESCRIBE,
+            wire::HTTP,
+            wire::CATALOG,
             wire::CACHE_GET,
             wire::CACHE_PUT,
             wire::NOW,
@@ -239,6 +323,7 @@ impl Host {
             wire::SLEEP,
             wire::EMIT,
             wire::CANCELLED,
+            wire::ENVIRONMENT,
         ];
         if self.machine.is_some() && plugin == MACHINE_BACKEND {
             numbers.push(wire::MACHINE);
@@ -246,14 +331,13 @@ impl Host {
         let own = numbers.into_iter().map(|number| (number.to_string(), 1));
         let external = self
             .external
-            .0
-            .iter()
-            .map(|(number, service)| (number.to_string(), service.version()));
+            .versions()
+            .map(|(number, version)| (number.to_string(), version));
         wire::Described {
             host_version: self.version.clone(),
             log_level: border::log_level(),
             services: own.chain(external).collect(),
-            agents: None,
+            agents: self.agents.clone(),
         }
     }
 }

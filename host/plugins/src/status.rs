@@ -1,11 +1,11 @@
 //! What `dstack backend list` shows.
 
-use crate::config::Isolation;
+use crate::{config::Isolation, stats::PluginStats};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// One file of a plugin folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PluginStatus {
     /// The manifest's name; the file's name if it has no readable manifest.
     pub name: String,
@@ -21,10 +21,12 @@ pub struct PluginStatus {
     pub isolation: Option<Isolation>,
     /// How it is.
     pub state: PluginState,
-    /// Why it is not available.
+    /// Why it is not available, or what is to be done about it.
     pub error: Option<String>,
     /// Where it lies.
     pub path: PathBuf,
+    /// What was counted of it; `None` for what cannot be called.
+    pub stats: Option<PluginStats>,
 }
 
 /// How a plugin is.
@@ -39,9 +41,11 @@ pub enum PluginState {
     Refused,
     /// An earlier folder has the name.
     Shadowed,
-    /// Loaded, but loading failed.
+    /// Its file was there and is gone.
+    Removed,
+    /// Loading failed.
     Failed,
-    /// Timed out several times in a row; tried again after a pause.
+    /// Timed out or died several times in a row; tried again after a pause.
     Unhealthy,
     /// Lost too many threads; only a restart of the host, or running it in a child process, helps.
     Unavailable,

@@ -10,8 +10,10 @@ use dstack_store::Store;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use crate::agent_files::AgentFiles;
 use crate::compat::{self, version::Version};
 use crate::logs::FileLogs;
+use crate::metrics::Metrics;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
 use crate::services::backends::Backends;
@@ -78,6 +80,8 @@ pub struct Parts {
     pub backends: Arc<Backends>,
     /// The backends of all projects, open for calls.
     pub clouds: Arc<dyn Clouds>,
+    /// The agents' files.
+    pub(crate) agents: AgentFiles,
     /// Wakes pipelines.
     pub hints: HintSink,
 }
@@ -105,6 +109,8 @@ pub struct State {
     /// The backends of all projects.
     pub clouds: Arc<dyn Clouds>,
     pub(crate) plugins: Plugins,
+    pub(crate) agents: AgentFiles,
+    pub(crate) metrics: Metrics,
     pub(crate) backends: Arc<Backends>,
     pub(crate) permissions: Permissions,
     pub(crate) version: Version,
@@ -138,6 +144,7 @@ impl App {
             plugins,
             backends,
             clouds,
+            agents,
             hints,
         } = parts;
         let users = Arc::new(Users::new(store.clone(), keyring.clone(), permissions));
@@ -177,10 +184,12 @@ impl App {
             ),
             planner,
             users,
+            agents,
             settings,
             store,
             keyring,
             clouds,
+            metrics: Metrics::new(&plugins),
             plugins,
             backends,
             permissions,

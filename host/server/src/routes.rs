@@ -1,9 +1,12 @@
 //! The HTTP API: which path does what. Handlers prove authority by their extractors and call a service.
 
+mod agents;
 mod fleets;
 mod later;
 mod logs;
+mod metrics;
 mod middle;
+mod plugins;
 mod projects;
 mod repos;
 mod rest;
@@ -40,6 +43,7 @@ pub fn router(app: App) -> Router {
         }))
         .layer(from_fn(middle::envelope))
         .layer(from_fn(rest::read_to_the_end))
+        .merge(agents::routes())
         .with_state(app)
 }
 
@@ -47,7 +51,10 @@ fn server_routes() -> Router<App> {
     Router::new()
         .route("/healthcheck", get(server::healthcheck))
         .route("/api/server/get_info", post(server::get_info))
-        .route("/api/x/plugins/list", post(server::list_plugins))
+        .route("/api/x/plugins/list", post(plugins::list))
+        .route("/api/x/plugins/reload", post(plugins::reload))
+        .route("/api/x/plugins/describe", post(plugins::describe))
+        .route("/metrics", get(metrics::show))
         .route("/api/backends/list_types", post(server::list_backend_types))
         .route("/api/auth/list_providers", post(server::list_providers))
         .route("/api/users/list", post(users::list))

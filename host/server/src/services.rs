@@ -1,11 +1,13 @@
 //! What requests do, one file a domain. Services are the only callers of the store on behalf of requests.
 
+pub(crate) mod backend_schema;
 pub(crate) mod backends;
 pub(crate) mod events;
 pub(crate) mod fleets;
 pub(crate) mod gpus;
 pub(crate) mod host_keys;
 pub(crate) mod keyring;
+pub(crate) mod ledger;
 pub(crate) mod names;
 pub(crate) mod plans;
 pub(crate) mod projects;
@@ -13,4 +15,5 @@ pub(crate) mod repos;
 mod run_views;
 pub(crate) mod runs;
 pub(crate) mod secrets;
+pub(crate) mod ssh_commands;
 pub(crate) mod users;

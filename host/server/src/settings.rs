@@ -2,6 +2,10 @@
 //!
 //! "Set" means any value, even an empty one. Sizes are bytes, times are seconds.
 
+mod backends;
+
+pub use backends::{AgentDownloads, BackendCalls};
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -163,12 +167,20 @@ pub struct Settings {
 
     /// `DSTACK_LOCAL_BACKEND_ENABLED`: `0` is off, any other value on; unset: on when no other backend is configured.
     pub local_backend: Option<bool>,
+    /// `DSTACK_ENABLE_PROMETHEUS_METRICS`: `GET /metrics` answers.
+    pub prometheus_metrics: bool,
+    /// `DSTACK_PROMETHEUS_AUTH_TOKEN`: the token that it wants; none lets everybody in.
+    pub prometheus_token: Option<Secret<String>>,
     /// `DSTACK_PLUGIN_DIR`: first folder in which backends are looked for.
     pub plugin_dir: Option<PathBuf>,
     /// `DSTACK_SERVER_DRAIN` (60 s): how long requests and steps may take to end at a stop.
     pub drain: Duration,
     /// `DSTACK_SERVER_LOGS_SHARED_DIR`: folder of the log files when several replicas share one; none is below `dir`.
     pub logs_dir: Option<PathBuf>,
+    /// Where machines download the agents from, when it is not this server.
+    pub agent_downloads: AgentDownloads,
+    /// Bounds of the calls of backends.
+    pub backend_calls: BackendCalls,
 }
 
 impl Settings {
@@ -255,11 +267,15 @@ impl Settings {
             local_backend: vars
                 .get("DSTACK_LOCAL_BACKEND_ENABLED")
                 .map(|value| value != "0"),
+            prometheus_metrics: read.flag("DSTACK_ENABLE_PROMETHEUS_METRICS"),
+            prometheus_token: read.secret("DSTACK_PROMETHEUS_AUTH_TOKEN"),
             plugin_dir: read.text("DSTACK_PLUGIN_DIR").map(PathBuf::from),
             drain: read.seconds("DSTACK_SERVER_DRAIN", 60)?,
             logs_dir: read
                 .text("DSTACK_SERVER_LOGS_SHARED_DIR")
                 .map(PathBuf::from),
+            agent_downloads: backends::agent_downloads(&read),
+            backend_calls: backends::backend_calls(&read)?,
         })
     }
 

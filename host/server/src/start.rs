@@ -1,6 +1,7 @@
 //! From settings to a running server: configuration, database, first user and project, routes, loops.
 
 mod config;
+mod host_services;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use crate::clouds::PluginClouds;
 use crate::error::ApiError;
 use crate::machines::Machines;
 use crate::pipelines::{self, Hints};
+use crate::plugin_care;
 use crate::ports::Clouds;
 use crate::routes;
 use crate::services::backends::Backends;
@@ -133,6 +135,10 @@ impl Server {
         plugins.isolation.extend(config.isolation.clone());
         let machine = plugins.machine.as_ref();
         let agents = AgentFiles::new(machine.map(|it| it.agents.clone()).unwrap_or_default());
+        let host_keys = StoredHostKeys::load(store.clone()).await?;
+        host_services::add(&mut plugins, &settings, &store, host_keys.clone());
+        let (told, plugin_events) = plugin_care::events_channel();
+        plugins.events = Some(told);
         let plugins = Plugins::load(plugins);
         let keyring = config.keyring.clone();
         let backends = Arc::new(Backends::new(
@@ -157,14 +163,16 @@ impl Server {
             plugins: plugins.clone(),
             backends,
             clouds,
+            agents: agents.clone(),
             hints: sink,
         });
         let admin_token = prepare(&app, &config).await?;
         let tasks = Tasks::default();
+        plugin_care::start(&plugins, app.store.clone(), plugin_events, &tasks);
         if !app.settings.background_disabled {
             let remote = Remote::new(dstack_remote::Config {
                 connect_timeout: app.settings.ssh_connect_timeout,
-                host_keys: StoredHostKeys::load(app.store.clone()).await?,
+                host_keys,
                 ..dstack_remote::Config::default()
             });
             pipelines::start(pipelines::Parts {
@@ -261,7 +269,7 @@ impl Server {
         if !tasks.wait(drain.min(Duration::from_secs(10))).await {
             tracing::warn!("some steps did not end in time; they are done again at the next start");
         }
-        plugins.shut_down();
+        plugins.shut_down().await;
         ended
     }
 }
@@ -284,10 +292,11 @@ async fn prepare(app: &App, config: &config::Loaded) -> Result<Secret<String>, S
         .ensure_admin(app.settings.admin_token.clone())
         .await?;
     app.projects.ensure(FIRST_PROJECT, admin.id).await?;
-    for project in &config.projects {
+    for (number, project) in config.projects.iter().enumerate() {
         let row = app.projects.ensure(&project.name, admin.id).await?;
         if let Some(backends) = &project.backends {
-            app.backends.apply(&row, backends).await?;
+            let place = |backend, problem| config.place(number, backend, problem);
+            app.backends.apply(&row, backends, &place).await?;
         }
     }
     Ok(token)

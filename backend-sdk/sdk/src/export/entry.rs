@@ -5,7 +5,7 @@
 )]
 
 use super::dispatch::{Answer, configurator};
-use crate::{Backend, Configurator, call::Call, host};
+use crate::{Backend, Configurator, call::Call, host, rest::without_values};
 use dstack_backend_abi::{BackendModule, Handle, HostServices, RResult, RSlice, RStr, RVec, Reply};
 use dstack_backend_types::{BackendError, ErrorKind, methods};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -73,7 +73,8 @@ extern "C" fn open<E: Exported>(config: RSlice<'_, u8>) -> RResult<Handle, RVec<
             type Config<E> =
                 <<<E as Exported>::Backend as Backend>::Configurator as Configurator>::Config;
             let config: Config<E> = serde_json::from_slice(config.as_slice()).map_err(|e| {
-                BackendError::invalid(format!("the configuration is not understood: {e}"))
+                let reason = without_values(&e.to_string());
+                BackendError::invalid(format!("the configuration is not understood: {reason}"))
             })?;
             Opened(Some(E::Backend::new(config)?))
         };

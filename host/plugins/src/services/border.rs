@@ -62,7 +62,7 @@ extern "C" fn log(
     }
 }
 
-fn write(backend: &str, call: u64, level: u32, [origin, message, fields]: [&str; 3]) {
+pub(crate) fn write(backend: &str, call: u64, level: u32, [origin, message, fields]: [&str; 3]) {
     macro_rules! event {
         ($level:expr) => {
             if fields.is_empty() || fields == "{}" {

@@ -308,7 +308,7 @@ async fn shutting_down_ends_running_calls() {
     let backend = bad.open("sleep").await;
     let call = tokio::spawn(async move { backend.health().await });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    bad.plugins.shut_down();
+    bad.plugins.shut_down().await;
     assert_eq!(
         call.await.unwrap().unwrap_err().kind(),
         ErrorKind::Cancelled

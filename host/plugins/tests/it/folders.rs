@@ -65,25 +65,23 @@ async fn a_locked_plugin_is_available_and_a_listing_loads_nothing() {
     assert_eq!(plugins.list()[0].state, PluginState::Loaded);
 }
 
+fn isolation(folder: &Path) -> Option<Isolation> {
+    let all = list(&[folder]);
+    assert_eq!(all[0].state, PluginState::Available, "{all:?}");
+    all[0].isolation
+}
+
 #[tokio::test]
-async fn what_is_not_in_the_lock_file_is_refused_unless_it_is_trusted() {
+async fn what_is_not_in_the_lock_file_runs_in_a_process_of_its_own_unless_it_is_trusted() {
     let folder = folder();
     put(folder.path(), "dstack-backend-fake", "fake");
-    let all = list(&[folder.path()]);
-    assert_eq!(all[0].state, PluginState::Refused);
-    assert!(
-        reason(&all[0]).contains("not in plugins.lock")
-            && reason(&all[0]).contains("isolation: in_process"),
-        "{all:?}"
-    );
+    assert_eq!(isolation(folder.path()), Some(Isolation::Process));
     let mut config = PluginsConfig::new(vec![folder.path().to_owned()]);
     config
         .isolation
         .insert("fake".to_owned(), Isolation::InProcess);
-    assert_eq!(
-        Plugins::load(config).list()[0].state,
-        PluginState::Available
-    );
+    let status = Plugins::load(config).list().remove(0);
+    assert_eq!(status.isolation, Some(Isolation::InProcess));
 }
 
 #[tokio::test]
@@ -91,14 +89,15 @@ async fn a_changed_file_is_no_longer_covered_by_the_lock_file() {
     let folder = folder();
     let path = put(folder.path(), "dstack-backend-fake", "fake");
     write_lock(folder.path()).unwrap();
+    assert_eq!(isolation(folder.path()), Some(Isolation::InProcess));
     let mut bytes = fs::read(&path).unwrap();
     bytes.push(0);
     fs::write(&path, bytes).unwrap();
-    assert!(reason(&list(&[folder.path()])[0]).contains("not in plugins.lock"));
+    assert_eq!(isolation(folder.path()), Some(Isolation::Process));
 }
 
 #[tokio::test]
-async fn isolation_in_a_child_process_is_refused_until_it_exists() {
+async fn a_locked_file_runs_in_a_process_if_the_operator_says_so() {
     let folder = folder();
     put(folder.path(), "dstack-backend-fake", "fake");
     write_lock(folder.path()).unwrap();
@@ -106,13 +105,11 @@ async fn isolation_in_a_child_process_is_refused_until_it_exists() {
     config
         .isolation
         .insert("fake".to_owned(), Isolation::Process);
-    let plugins = Plugins::load(config);
-    assert!(reason(&plugins.list()[0]).contains("isolation: process"));
-    let error = plugins
-        .open("fake", &serde_json::json!({}))
-        .await
-        .unwrap_err();
-    assert!(error.to_string().contains("isolation: process"), "{error}");
+    let status = Plugins::load(config).list().remove(0);
+    assert_eq!(
+        (status.state, status.isolation),
+        (PluginState::Available, Some(Isolation::Process))
+    );
 }
 
 #[tokio::test]

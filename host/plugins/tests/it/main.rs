@@ -12,3 +12,6 @@ mod folders;
 mod local;
 mod machine;
 mod place;
+mod reload;
+mod services;
+mod worker;

@@ -4,7 +4,9 @@ use crate::built::plugins;
 use dstack_backend_types::{
     InstanceConfiguration, Requirements, methods::GetOffersRequest, resources::ResourcesSpec,
 };
-use dstack_plugins::{Backend, Isolation, Limits, Plugins, PluginsConfig};
+use dstack_plugins::{
+    Backend, Isolation, Limits, PluginEvent, Plugins, PluginsConfig, What, WorkerProgram,
+};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -13,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
+use tokio::sync::mpsc::Receiver;
 
 /// Copies a built plugin into `folder` as `<name>.so`.
 pub(crate) fn put(folder: &Path, package: &str, name: &str) -> PathBuf {
@@ -29,24 +32,46 @@ pub(crate) fn folder() -> TempDir {
     folder
 }
 
-/// A host with the misbehaving plugin in process.
+/// The program that plugins of these tests run in.
+pub(crate) fn worker() -> WorkerProgram {
+    WorkerProgram {
+        program: env!("CARGO_BIN_EXE_dstack-plugin-worker").into(),
+        args: Vec::new(),
+    }
+}
+
+/// A configuration for a folder.
+pub(crate) fn config_of(folder: &Path) -> PluginsConfig {
+    let mut config = PluginsConfig::new(vec![folder.to_owned()]);
+    config.worker = worker();
+    config
+}
+
+/// A host with the misbehaving plugin.
 pub(crate) struct Bad {
     pub(crate) plugins: Plugins,
     pub(crate) folder: TempDir,
+    pub(crate) events: Receiver<PluginEvent>,
 }
 
 impl Bad {
+    /// In process.
     pub(crate) fn new(limits: Limits) -> Self {
+        Self::with(limits, Isolation::InProcess)
+    }
+
+    pub(crate) fn with(limits: Limits, isolation: Isolation) -> Self {
         let folder = folder();
         put(folder.path(), "dstack-backend-misbehaving", "bad");
-        let mut config = PluginsConfig::new(vec![folder.path().to_owned()]);
-        config
-            .isolation
-            .insert("misbehaving".to_owned(), Isolation::InProcess);
+        let (sender, events) = tokio::sync::mpsc::channel(256);
+        let mut config = config_of(folder.path());
+        config.isolation.insert("misbehaving".to_owned(), isolation);
         config.limits = limits;
+        config.events = Some(sender);
         Self {
             plugins: Plugins::load(config),
             folder,
+            events,
         }
     }
 
@@ -64,6 +89,13 @@ impl Bad {
     /// Ends what blocks.
     pub(crate) fn release(&self) {
         fs::write(self.folder.path().join("release"), "").unwrap();
+    }
+
+    /// What was told so far.
+    pub(crate) fn told(&mut self) -> Vec<What> {
+        std::iter::from_fn(|| self.events.try_recv().ok())
+            .map(|event| event.what)
+            .collect()
     }
 }
 

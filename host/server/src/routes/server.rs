@@ -5,7 +5,6 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use dstack_api::events::{Event, ListEventsRequest};
-use dstack_api::plugins::{ListPluginsResponse, PluginInfo};
 use dstack_api::server_info::{HealthcheckResponse, ServerInfo};
 use dstack_backend_types::BackendType;
 use serde_json::{Value, json};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::compat::{Client, view};
 use crate::error::ApiError;
-use crate::extract::{Authenticated, Body, GlobalAdmin};
+use crate::extract::{Authenticated, Body};
 use crate::services::events;
 
 /// `GET /healthcheck`
@@ -38,6 +37,7 @@ pub(super) async fn list_backend_types(
     let types = app
         .plugins
         .manifests()
+        .into_iter()
         .map(|manifest| BackendType::new(manifest.name.clone()));
     Json(
         types
@@ -49,31 +49,6 @@ pub(super) async fn list_backend_types(
 /// `POST /api/auth/list_providers`: no login by browser.
 pub(super) async fn list_providers() -> Json<Vec<Value>> {
     Json(Vec::new())
-}
-
-/// `POST /api/x/plugins/list`: every file in the plugin folders with its state.
-///
-/// # Errors
-/// 403 unless the caller is a global admin.
-pub(super) async fn list_plugins(
-    State(app): State<App>,
-    _admin: GlobalAdmin,
-) -> Result<Json<ListPluginsResponse>, ApiError> {
-    let word = |value: Value| value.as_str().unwrap_or_default().to_owned();
-    let plugins = app.plugins.list().into_iter().map(|status| PluginInfo {
-        state: word(json!(status.state)),
-        isolation: status.isolation.map(|isolation| word(json!(isolation))),
-        name: status.name,
-        version: status.version,
-        sdk: status.sdk,
-        path: status.path.display().to_string(),
-        reason: status.error,
-        capabilities: status.capabilities,
-        sha256: status.hash,
-    });
-    Ok(Json(ListPluginsResponse {
-        plugins: plugins.collect(),
-    }))
 }
 
 /// `POST /api/events/list`

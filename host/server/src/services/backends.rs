@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dstack_api::config::BackendEntry;
 use dstack_backend_types::BackendType;
+use dstack_backend_types::reading::{Kind, Path, Problem, Step};
 use dstack_engine::ids::ProjectId;
-use dstack_plugins::Plugins;
+use dstack_plugins::{CallError, Plugins};
 use dstack_store::backends::{self, BackendRow};
 use dstack_store::instances::{self, InstancesFilter};
 use dstack_store::projects::ProjectRow;
@@ -15,6 +16,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use super::backend_schema::check;
 use super::keyring::Keyring;
 use crate::app::now;
 use crate::clouds::{ProjectBackend, ProjectBackends};
@@ -124,17 +126,22 @@ impl Backends {
         &self,
         project: &ProjectRow,
         wanted: &[BackendEntry],
+        place: &Place<'_>,
     ) -> Result<(), ApiError> {
         let id = project.id;
-        for entry in wanted {
+        for (number, entry) in wanted.iter().enumerate() {
             match self.configure(project, entry).await {
                 Ok(row) => self.store.write(move |tx| backends::put(tx, &row)).await?,
-                Err(reason) => tracing::error!(
-                    backend = entry.backend.as_str(),
-                    project = project.name,
-                    reason,
-                    "a backend of config.yml cannot be configured"
-                ),
+                Err(problems) => {
+                    for problem in problems {
+                        tracing::error!(
+                            backend = entry.backend.as_str(),
+                            project = project.name,
+                            "{}; the backend stays as it was, the others are not affected",
+                            place(number, problem)
+                        );
+                    }
+                }
             }
         }
         let keep: Vec<BackendType> = wanted.iter().map(|entry| entry.backend.clone()).collect();
@@ -183,48 +190,83 @@ impl Backends {
         Ok(())
     }
 
-    /// Lets the plugin check a configuration and turn it into what is stored.
+    /// Checks a configuration by the plugin's schema and by the plugin itself, and turns it into what is stored.
     async fn configure(
         &self,
         project: &ProjectRow,
         entry: &BackendEntry,
-    ) -> Result<BackendRow, String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
+    ) -> Result<BackendRow, Vec<Problem>> {
+        let whole = |error: &dyn std::fmt::Display| vec![at(Path::default(), error.to_string())];
         let mut config: Map<String, Value> = entry.settings.clone();
         config.insert("type".to_owned(), Value::from(entry.backend.as_str()));
         let configurator = self
             .plugins
             .configurator(entry.backend.as_str())
             .await
-            .map_err(|e| text(&e))?;
+            .map_err(|e| whole(&e))?;
+        let schema = configurator.describe().await.map_err(|e| whole(&e))?;
+        let checked = check(&schema, &config);
+        if !checked.problems.is_empty() {
+            return Err(checked.problems);
+        }
+        let blame = |error: CallError| blame(&checked.clean(&error.to_string()), &error);
         configurator
             .validate(config.clone(), self.default_creds)
             .await
-            .map_err(|e| text(&e))?;
+            .map_err(blame)?;
         let record = configurator
             .create(&project.name, config)
             .await
-            .map_err(|e| text(&e))?;
+            .map_err(blame)?;
         let shown = configurator
             .public_view(record.clone())
             .await
-            .map_err(|e| text(&e))?;
-        let whole = configurator
-            .with_creds(record)
-            .await
-            .map_err(|e| text(&e))?;
-        let whole = serde_json::to_string(&whole).map_err(|e| text(&e))?;
-        let at = now();
+            .map_err(blame)?;
+        let creds = configurator.with_creds(record).await.map_err(blame)?;
+        let creds = serde_json::to_string(&creds).map_err(|e| whole(&e))?;
+        let now = now();
         Ok(BackendRow {
             id: Uuid::new_v4(),
             project_id: project.id,
             kind: entry.backend.clone(),
             record: Value::Object(shown),
-            secret: self.keyring.seal(&whole).map_err(|e| text(&e))?,
-            created_at: at,
-            updated_at: at,
+            secret: self.keyring.seal(&creds).map_err(|e| whole(&e))?,
+            created_at: now,
+            updated_at: now,
         })
     }
+}
+
+/// Says where in the configuration file a problem of a project's backend with that number is.
+pub type Place<'a> = dyn Fn(usize, Problem) -> String + Send + Sync + 'a;
+
+fn at(path: Path, message: String) -> Problem {
+    Problem {
+        path,
+        kind: Kind::Invalid,
+        message,
+    }
+}
+
+/// A plugin's error at the fields that it names; at the whole section if it names none.
+fn blame(message: &str, error: &CallError) -> Vec<Problem> {
+    let fields = error.error.details.get("fields").and_then(Value::as_array);
+    let mut all: Vec<Problem> = fields
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(|field| {
+            let steps = field.split('.').map(|step| match step.parse() {
+                Ok(number) => Step::Index(number),
+                Err(_) => Step::Key(step.to_owned()),
+            });
+            at(Path(steps.collect()), message.to_owned())
+        })
+        .collect();
+    if all.is_empty() {
+        all.push(at(Path::default(), message.to_owned()));
+    }
+    all
 }
 
 impl ProjectBackends for Backends {

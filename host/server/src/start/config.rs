@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
 use dstack_api::config::{EncryptionKey, Mode, PluginIsolation, ServerConfig, ServerProject};
+use dstack_api::yaml::Document;
+use dstack_backend_types::reading::{Path, Problem, Step};
 use dstack_plugins::Isolation;
 
 use super::{FIRST_PROJECT, StartError};
@@ -19,6 +21,26 @@ pub(super) struct Loaded {
     pub(super) projects: Vec<ServerProject>,
     /// Where the plugins run for which a project says so.
     pub(super) isolation: BTreeMap<String, Isolation>,
+    /// The file, for messages about it.
+    source: Option<(String, Document)>,
+}
+
+impl Loaded {
+    /// A problem of a project's backend as a line with file, place and path.
+    pub(super) fn place(&self, project: usize, backend: usize, problem: Problem) -> String {
+        let Some((name, document)) = &self.source else {
+            return problem.to_string();
+        };
+        let mut path = vec![
+            Step::Key("projects".to_owned()),
+            Step::Index(project),
+            Step::Key("backends".to_owned()),
+            Step::Index(backend),
+        ];
+        path.extend(problem.path.0);
+        let path = Path(path);
+        format!("{name}:{}", document.locate(Problem { path, ..problem }))
+    }
 }
 
 /// Reads the file; a missing one is written with one generated key.
@@ -30,6 +52,7 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
             permissions: Permissions::default(),
             projects: Vec::new(),
             isolation: BTreeMap::new(),
+            source: None,
         });
     }
     let path = settings.config_path();
@@ -41,7 +64,9 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
     let name = path.display().to_string();
     let parsed = dstack_api::yaml::parse::<ServerConfig>(&name, &text, Mode::Strict);
     let parsed = parsed.map_err(|errors| StartError::Config(errors.render()))?;
-    read(&name, parsed.value)
+    let mut loaded = read(&name, parsed.value)?;
+    loaded.source = Document::parse(&text).ok().map(|document| (name, document));
+    Ok(loaded)
 }
 
 fn read(name: &str, config: ServerConfig) -> Result<Loaded, StartError> {
@@ -76,6 +101,7 @@ fn read(name: &str, config: ServerConfig) -> Result<Loaded, StartError> {
         permissions,
         isolation: isolation(&config.projects),
         projects: config.projects,
+        source: None,
     })
 }
 

@@ -7,4 +7,5 @@
 
 mod api;
 mod client;
+mod metrics;
 mod wire;

@@ -1,5 +1,6 @@
 //! The modes, the backend, and its export.
 
+use crate::acts;
 use dstack_backend_sdk::{
     Backend, BackendError, Call, Compute, Configurator, ErrorKind, host, schemars,
     types::methods::{
@@ -36,6 +37,8 @@ pub enum Mode {
     Block,
     /// Computes without end until the file `release` exists.
     Busy,
+    /// Computes without end, whatever exists.
+    Endless,
     /// Answers how often it was computed, from the cache.
     Cached,
     /// Waits in four threads at once.
@@ -48,6 +51,30 @@ pub enum Mode {
     Log,
     /// Emits from a method that does not stream.
     Emit,
+    /// Writes to address 0.
+    NullWrite,
+    /// Aborts.
+    Abort,
+    /// Exits with code 3, as if all were well.
+    Exit,
+    /// Calls itself without end.
+    StackOverflow,
+    /// Takes memory without end.
+    AllocationBomb,
+    /// Takes two hundred naps before it answers.
+    SlowDrip,
+    /// Leaves threads that run on.
+    ThreadsLeft,
+    /// Prints ten thousand lines, and one without an end.
+    StdoutNoise,
+    /// Writes nonsense into every descriptor that is open.
+    Babble,
+    /// Starts a child that sleeps for an hour, then aborts.
+    ChildLeft,
+    /// Answers its process id.
+    ProcessId,
+    /// Answers how many bytes its process may take, how many files it may open, and the variables of the host that it sees.
+    Confinement,
 }
 
 /// `{type: misbehaving, mode: panic}`.
@@ -106,6 +133,9 @@ impl Misbehaving {
                     thread::sleep(Duration::from_millis(5));
                 }
             }
+            Mode::Endless => loop {
+                std::hint::spin_loop();
+            },
             Mode::Busy => while !self.is_released() {},
             Mode::Cached => {
                 let computed: u64 = host::cache::get_or_compute("key", HOUR, || {
@@ -142,6 +172,23 @@ impl Misbehaving {
             Mode::Machine => return host::machine::facts("").map(|facts| facts.hostname),
             Mode::Log => tracing_line(),
             Mode::Emit => host::emit(&1)?,
+            Mode::NullWrite => acts::null_write(),
+            Mode::Abort => std::process::abort(),
+            #[expect(clippy::exit, reason = "that is what it is for")]
+            Mode::Exit => std::process::exit(3),
+            Mode::StackOverflow => return Ok(acts::stack_overflow(0).to_string()),
+            Mode::AllocationBomb => acts::allocation_bomb(),
+            Mode::Babble => acts::babble(),
+            Mode::ChildLeft => acts::child_left(),
+            Mode::SlowDrip => {
+                for _ in 0..200 {
+                    host::sleep(Duration::from_millis(2))?;
+                }
+            }
+            Mode::ThreadsLeft => acts::threads_left(),
+            Mode::StdoutNoise => acts::noise(),
+            Mode::ProcessId => return Ok(std::process::id().to_string()),
+            Mode::Confinement => return Ok(acts::confinement()),
         }
         Ok("good".to_owned())
     }

@@ -1,0 +1,82 @@
+//! What the server does for its plugins in the background: watches their folders, reloads at SIGHUP, records what happens.
+
+use dstack_plugins::{PluginEvent, Plugins};
+use dstack_store::{Store, backends, projects};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::app::now;
+use crate::services::events;
+use crate::tasks::Tasks;
+
+/// Events of plugins that may wait to be recorded.
+const EVENTS: usize = 256;
+
+/// Where the plugin host tells what happens, and where it comes out.
+pub(crate) fn events_channel() -> (Sender<PluginEvent>, Receiver<PluginEvent>) {
+    channel(EVENTS)
+}
+
+/// Starts all of it; it ends with the other tasks.
+pub(crate) fn start(plugins: &Plugins, store: Store, events: Receiver<PluginEvent>, tasks: &Tasks) {
+    let (watched, ending) = (plugins.clone(), tasks.clone());
+    tasks.spawn("plugins.watch", async move {
+        tokio::select! {
+            () = ending.stopping() => {}
+            ended = watched.watch() => if let Err(error) = ended {
+                tracing::warn!(%error, "the plugin folders are not watched; use `dstack backend reload` after a change");
+            }
+        }
+    });
+    let (reloaded, ending) = (plugins.clone(), tasks.clone());
+    tasks.spawn("plugins.reload", async move {
+        tokio::select! {
+            () = ending.stopping() => {}
+            () = reload_at_hangup(reloaded) => {}
+        }
+    });
+    let ending = tasks.clone();
+    tasks.spawn("plugins.events", async move {
+        tokio::select! {
+            () = ending.stopping() => {}
+            () = record_all(store, events) => {}
+        }
+    });
+}
+
+async fn reload_at_hangup(plugins: Plugins) {
+    match signal(SignalKind::hangup()) {
+        Ok(mut hangups) => {
+            while hangups.recv().await.is_some() {
+                tracing::info!("SIGHUP: looking through the plugin folders");
+                plugins.reload().await;
+            }
+        }
+        Err(error) => tracing::warn!(%error, "SIGHUP cannot be listened for"),
+    }
+}
+
+async fn record_all(store: Store, mut events: Receiver<PluginEvent>) {
+    while let Some(event) = events.recv().await {
+        if let Err(error) = record(&store, event).await {
+            tracing::warn!(%error, "an event of a plugin was not recorded");
+        }
+    }
+}
+
+/// An event has no target of the kind "backend": it is about the projects that have the backend, and seen in them.
+async fn record(store: &Store, event: PluginEvent) -> Result<(), dstack_store::DbError> {
+    store
+        .write(move |tx| {
+            let mut targets = Vec::new();
+            for row in backends::all(tx)? {
+                if row.kind.as_str() == event.backend
+                    && let Some(project) = projects::get(tx, row.project_id)?
+                {
+                    targets.push(events::project(&project));
+                }
+            }
+            events::record(tx, now(), None, event.to_string(), targets)
+        })
+        .await
+}

@@ -1,0 +1,40 @@
+//! `GET /metrics`: for Prometheus, if the setting allows it.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// `GET /metrics`
+///
+/// # Errors
+/// 404 unless metrics are switched on, 403 without the token, if one is set.
+pub(super) async fn show(State(app): State<App>, headers: HeaderMap) -> Result<Response, ApiError> {
+    if !app.settings.prometheus_metrics {
+        return Err(ApiError::NotFound);
+    }
+    if let Some(token) = &app.settings.prometheus_token {
+        let given = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "));
+        // Compared by hash, so that the time tells nothing about the token.
+        let is_right = given.is_some_and(|given| digest(given) == digest(token.expose()));
+        if !is_right {
+            return Err(ApiError::access_denied());
+        }
+    }
+    let text = app
+        .metrics
+        .text()
+        .map_err(|error| ApiError::Internal(error.to_string()))?;
+    let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+    Ok((kind, text).into_response())
+}
+
+fn digest(text: &str) -> impl PartialEq {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(text.as_bytes())
+}
