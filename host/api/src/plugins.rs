@@ -31,7 +31,7 @@ pub struct PluginInfo {
     #[serde(default)]
     pub sha256: Option<String>,
     /// What was counted of it since the server began; none for files that are not used.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<PluginLoad>,
 }
 

@@ -13,6 +13,10 @@ fn every_plugin_is_listed_with_its_state_and_reason() {
             "name": "local", "version": "0.1.0", "sdk": "0.1.0", "path": "/b/liblocal.so", "state": "loaded",
             "reason": null, "capabilities": ["create_instance", "privileged"], "isolation": "in_process",
             "sha256": "8055fe154e07069358a1983b689f3b62751a5d818081c77a6012fb6c82e7089c",
+            "load": {
+                "calls": 12, "errors": 2, "running": 1, "waiting": 0, "respawns": 3, "deaths": 3, "lost_threads": 0,
+                "is_breaker_open": false,
+            },
         },
         {
             "name": "libbroken", "version": null, "sdk": null, "path": "/b/libbroken.so", "state": "refused",
@@ -27,9 +31,9 @@ fn every_plugin_is_listed_with_its_state_and_reason() {
         .on(path, plugins.clone())
         .on(path, plugins.clone());
     insta::assert_snapshot!(world.run(&["backend", "list"]), @r"
-     NAME        VERSION   SDK     ISOLATION    STATE     CAPABILITIES                 HASH           ERROR
-     local       0.1.0     0.1.0   in_process   loaded    create_instance privileged   8055fe154e07
-     libbroken                                  refused                                               not an ELF file
+     NAME        VERSION   SDK     ISOLATION    STATE     CALLS     ERRORS   RESPAWNS   CAPABILITIES                 HASH           ERROR
+     local       0.1.0     0.1.0   in_process   loaded    12 (+1)   2        3          create_instance privileged   8055fe154e07
+     libbroken                                  refused                                                                             not an ELF file
     --- exit code 0
     ");
     let verbose = world.run(&["backend", "list", "-v"]).out;
