@@ -10,7 +10,6 @@ mod api;
 mod args;
 mod clean_up;
 mod components;
-mod connect;
 mod dcgm;
 mod docker;
 mod download;
@@ -32,7 +31,6 @@ mod task;
 mod volumes;
 
 pub use args::{Args, RuntimeKind};
-pub use connect::{CONNECT_COMMAND, connect};
 pub use process::{KEEPER_COMMAND, run_keeper};
 pub use shim::run;
 

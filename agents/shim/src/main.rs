@@ -1,7 +1,6 @@
 //! The `dstack-shim` binary.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -9,18 +8,11 @@ use clap::Parser;
 fn main() -> ExitCode {
     // Before anything starts a thread: the keeper forks and unshares namespaces.
     let mut arguments = std::env::args_os().skip(1);
-    let first = arguments.next().unwrap_or_default();
-    if first == dstack_shim::KEEPER_COMMAND {
+    if arguments
+        .next()
+        .is_some_and(|first| first == dstack_shim::KEEPER_COMMAND)
+    {
         return dstack_shim::run_keeper();
-    }
-    if first == dstack_shim::CONNECT_COMMAND {
-        return match arguments.next() {
-            Some(socket) => end(dstack_shim::connect(Path::new(&socket)).map_err(Into::into)),
-            None => end(Err(anyhow::anyhow!(
-                "{} needs the path of the API's socket",
-                dstack_shim::CONNECT_COMMAND
-            ))),
-        };
     }
     let args = dstack_shim::Args::parse();
     if args.version {
@@ -29,11 +21,7 @@ fn main() -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         };
     }
-    end(start(args))
-}
-
-fn end(result: anyhow::Result<()>) -> ExitCode {
-    match result {
+    match start(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             drop(writeln!(std::io::stderr(), "{err:#}"));

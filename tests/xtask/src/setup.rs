@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::process::{output, root, run, succeeds};
+use crate::process::{output, root, run, succeeds, target};
 
 /// Debian packages that tests use, beside what a Rust machine has.
 const PACKAGES: &[&str] = &[
@@ -24,6 +24,9 @@ const PACKAGES: &[&str] = &[
     "e2fsprogs",
 ];
 
+/// The package of the official server, from PyPI.
+const OFFICIAL: &str = "dstack==0.22.5";
+
 /// Installs, starts and makes everything that tests need. What is already there is used as it is.
 ///
 /// # Errors
@@ -31,7 +34,8 @@ const PACKAGES: &[&str] = &[
 pub(crate) fn prepare() -> Result<()> {
     packages(PACKAGES)?;
     docker_engine()?;
-    small_image()
+    small_image()?;
+    official_clients()
 }
 
 fn is_root() -> bool {
@@ -126,6 +130,28 @@ fn drop_stale_pid_file() {
             drop(fs::remove_file(path));
         }
     }
+}
+
+/// The clients of the server that the agents must work under too, in a Python environment of their own. It stays in
+/// the folder that is built into, until another version is wanted.
+fn official_clients() -> Result<()> {
+    let place = target().join("official-clients");
+    let mark = place.join(OFFICIAL.replace("==", "-"));
+    if mark.exists() {
+        return Ok(());
+    }
+    if !succeeds("python3", &["-c", "import ensurepip, venv"]) {
+        packages(&["python3", "python3-venv"])?;
+    }
+    println!("==> installing the official clients");
+    if place.exists() {
+        fs::remove_dir_all(&place)?;
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
+    run(Command::new(place.join("bin/python"))
+        .args(["-m", "pip", "install", "--quiet"])
+        .args(["--disable-pip-version-check", OFFICIAL]))?;
+    Ok(fs::write(mark, "")?)
 }
 
 /// The image of the tests: a few programs of this machine, no registry.

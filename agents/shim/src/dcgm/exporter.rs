@@ -157,13 +157,7 @@ impl Exporter {
 }
 
 fn spawn(program: &Path, arguments: &[String]) -> std::io::Result<Child> {
-    Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
+    super::spawn(Command::new(program).args(arguments))
 }
 
 /// The samples of some GPUs, each metric with its two describing lines once.

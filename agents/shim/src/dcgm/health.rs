@@ -73,15 +73,8 @@ impl HealthCheck {
 
     async fn watch_with_own_engine(&mut self, program: &Path, home: &Path) -> Result<(), String> {
         let socket = home.join(SOCKET);
-        let child = Command::new(program)
-            .arg("-n")
-            .arg("-d")
-            .arg(&socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
+        let mut engine = Command::new(program);
+        let child = super::spawn(engine.arg("-n").arg("-d").arg(&socket))
             .map_err(|err| format!("{HOST_ENGINE}: {err}"))?;
         *self.engine.get_mut() = Some(child);
         self.address = format!("unix://{}", socket.display());

@@ -155,7 +155,8 @@ mod tests {
             ..tool(&[])
         };
         assert!(engine.run_tool(missing, limit).await.is_err());
-        let hanging = ["/bin/sleep", "1000", &mark];
+        let script = format!("sleep 1000; : {mark}");
+        let hanging = ["/bin/sh", "-c", &script];
         let hanging = Tool {
             image: "dstack-test/small:1",
             arguments: &hanging,

@@ -261,7 +261,7 @@ fn containers_outlive_the_shim_and_are_found_again() {
 }
 
 /// The runner for containers: images have other libraries or none, so it must be static.
-fn static_runner() -> PathBuf {
+pub(crate) fn static_runner() -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_dstack-shim"))
         .parent()
         .unwrap();

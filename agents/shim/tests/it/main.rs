@@ -5,6 +5,10 @@
 mod api;
 mod auto;
 mod docker;
+mod fuzz;
+mod gpus;
+mod guard;
+mod official;
 mod process;
 mod pull;
 mod support;

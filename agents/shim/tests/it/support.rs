@@ -20,6 +20,11 @@ pub(crate) struct Shim {
     runner: PathBuf,
     /// Further flags.
     pub(crate) flags: Vec<String>,
+    /// Variables beside those of the test.
+    pub(crate) env: Vec<(&'static str, String)>,
+    /// Script that makes the machine look like another one, in a mount namespace of the shim's own; `$NEW` is a new
+    /// file system.
+    pub(crate) machine: Option<String>,
     /// User to run as instead of root.
     user: Option<u32>,
     /// Engine instead of the machine's.
@@ -43,6 +48,8 @@ impl Shim {
             program: env!("CARGO_BIN_EXE_dstack-shim").into(),
             runner: runner.to_owned(),
             flags: Vec::new(),
+            env: Vec::new(),
+            machine: None,
             user: None,
             docker_host: None,
             child: None,
@@ -64,7 +71,22 @@ impl Shim {
 
     /// Starts the program and waits until it answers.
     pub(crate) fn launch(&mut self) {
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.machine {
+            None => Command::new(&self.program),
+            Some(script) => {
+                let mut command = Command::new("unshare");
+                let script =
+                    format!("mkdir -p $NEW; mount -t tmpfs tmpfs $NEW; {script}; exec \"$@\"");
+                command
+                    .args(["--mount", "--propagation", "private", "sh", "-ec"])
+                    .args([&script, "sh"])
+                    .arg(&self.program)
+                    .env("NEW", self.home.path().join("machine"));
+                command
+            }
+        };
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        let stderr = std::fs::File::create(self.home.path().join("stderr")).unwrap();
         if let Some(user) = self.user {
             command.uid(user).gid(user).current_dir("/");
         }
@@ -81,7 +103,7 @@ impl Shim {
             .arg(&self.runner)
             .args(&self.flags)
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         self.child = Some(child);
@@ -102,6 +124,16 @@ impl Shim {
     /// Waits until the program has ended by itself.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.child.take().unwrap().wait().unwrap().code()
+    }
+
+    pub(crate) fn connect(&self) -> UnixStream {
+        connect(&self.socket()).unwrap()
+    }
+
+    /// The new file system of a shim with a machine of its own, seen from here.
+    pub(crate) fn new_file_system(&self) -> PathBuf {
+        let own = format!("/proc/{}/root{}", self.pid(), self.home.path().display());
+        PathBuf::from(own).join("machine")
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -162,6 +194,11 @@ impl Shim {
             .join(task["container_name"].as_str().unwrap())
     }
 
+    /// What the program wrote to its standard error, panics too.
+    pub(crate) fn stderr(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default()
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.home.path().join("shim.log")).unwrap_or_default()
     }
@@ -211,6 +248,20 @@ impl Reply {
     }
 }
 
+/// A folder with programs that come first on the shim's path.
+pub(crate) fn programs(scripts: &[(&str, &str)]) -> (TempDir, String) {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    for (name, script) in scripts {
+        let path = dir.path().join(name);
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let rest = std::env::var_os("PATH").unwrap().into_string().unwrap();
+    let path = format!("{}:{rest}", dir.path().display());
+    (dir, path)
+}
+
 pub(crate) fn call(mut io: impl Read + Write, head: &str, body: Option<&Value>) -> Reply {
     let body = body.map(ToString::to_string).unwrap_or_default();
     let request = format!(
@@ -235,6 +286,12 @@ pub(crate) fn call(mut io: impl Read + Write, head: &str, body: Option<&Value>) 
         content_type: content_type.unwrap_or_default().to_owned(),
         body: body.to_owned(),
     }
+}
+
+/// A port that is free now.
+pub(crate) fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().to_string()
 }
 
 pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
