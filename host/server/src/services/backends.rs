@@ -238,7 +238,7 @@ impl Backends {
 }
 
 /// Says where in the configuration file a problem of a project's backend with that number is.
-pub type Place<'a> = dyn Fn(usize, Problem) -> String + Send + Sync + 'a;
+pub(crate) type Place<'a> = dyn Fn(usize, Problem) -> String + Send + Sync + 'a;
 
 fn at(path: Path, message: String) -> Problem {
     Problem {
