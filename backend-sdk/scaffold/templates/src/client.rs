@@ -33,7 +33,8 @@ pub(crate) fn api(config: &__Name__Config) -> Rest {
         .auth_fields(["creds.access_key", "creds.secret_key"]);
     // FILL-IN: region and service of the signature, or an own `Sign` for another one.
     let creds = &config.creds;
-    let sign = SigV4::new(&creds.access_key, creds.secret_key.clone(), "global", "__name__");
+    let (id, key) = (creds.access_key.expose(), creds.secret_key.clone());
+    let sign = SigV4::new(id, key, "global", "__name__");
     Rest::new(url).errors(errors).signed(sign)
     //?
 }

@@ -36,7 +36,7 @@ pub(crate) struct __Name__Creds {
     pub(crate) password: Secret<String>,
     //? signed
     /// The name of the key.
-    pub(crate) access_key: String,
+    pub(crate) access_key: Secret<String>,
     /// The key itself.
     pub(crate) secret_key: Secret<String>,
     //?
