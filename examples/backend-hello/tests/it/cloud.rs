@@ -102,8 +102,44 @@ fn attach(cloud: &mut Cloud, request: &Request) -> Reply {
     })
 }
 
+fn volumes(provider: FakeProvider<Cloud>) -> FakeProvider<Cloud> {
+    provider
+        .route("GET /v1/volumes", |cloud, request| {
+            cloud.page(VOLUMES, request)
+        })
+        .route("POST /v1/volumes", |cloud, request| {
+            cloud.add(VOLUMES, request, json!({"server_id": null}))
+        })
+        .route("GET /v1/volumes/{id}", |cloud, request| {
+            cloud.with(VOLUMES, request.param("id"), |volume| {
+                Reply::json(200, volume)
+            })
+        })
+        .route("DELETE /v1/volumes/{id}", |cloud, request| {
+            let count = cloud.volumes.len();
+            cloud
+                .volumes
+                .retain(|volume| volume["id"] != request.param("id"));
+            Reply::empty(if cloud.volumes.len() < count {
+                204
+            } else {
+                404
+            })
+        })
+        .route("POST /v1/volumes/{id}/attach", attach)
+        .route("POST /v1/volumes/{id}/detach", |cloud, request| {
+            let server_id = request.json()["server_id"].clone();
+            cloud.with(VOLUMES, request.param("id"), |volume| {
+                if volume["server_id"] == server_id {
+                    volume["server_id"] = Value::Null;
+                }
+                Reply::json(200, volume)
+            })
+        })
+}
+
 pub(crate) fn fake() -> FakeProvider<Cloud> {
-    FakeProvider::new(Cloud::default)
+    volumes(FakeProvider::new(Cloud::default))
         .guard(|_, request| (request.bearer() != Some(KEY)).then(|| refused(401, "unauthorized")))
         .route("GET /v1/account", |_, _| {
             Reply::json(200, &json!({"name": "me"}))
@@ -139,38 +175,6 @@ pub(crate) fn fake() -> FakeProvider<Cloud> {
             cloud.with(SERVERS, &id, |server| {
                 server["state"] = json!("deleting");
                 Reply::empty(202)
-            })
-        })
-        .route("GET /v1/volumes", |cloud, request| {
-            cloud.page(VOLUMES, request)
-        })
-        .route("POST /v1/volumes", |cloud, request| {
-            cloud.add(VOLUMES, request, json!({"server_id": null}))
-        })
-        .route("GET /v1/volumes/{id}", |cloud, request| {
-            cloud.with(VOLUMES, request.param("id"), |volume| {
-                Reply::json(200, volume)
-            })
-        })
-        .route("DELETE /v1/volumes/{id}", |cloud, request| {
-            let count = cloud.volumes.len();
-            cloud
-                .volumes
-                .retain(|volume| volume["id"] != request.param("id"));
-            Reply::empty(if cloud.volumes.len() < count {
-                204
-            } else {
-                404
-            })
-        })
-        .route("POST /v1/volumes/{id}/attach", attach)
-        .route("POST /v1/volumes/{id}/detach", |cloud, request| {
-            let server_id = request.json()["server_id"].clone();
-            cloud.with(VOLUMES, request.param("id"), |volume| {
-                if volume["server_id"] == server_id {
-                    volume["server_id"] = Value::Null;
-                }
-                Reply::json(200, volume)
             })
         })
         .inventory(|cloud| {
