@@ -108,8 +108,51 @@ fn is_creation(request: &Request) -> bool {
     request.is("POST /v1/machines")
 }
 
+/// Gateways, load balancers, placement groups, nodes.
+fn with_extras(provider: FakeProvider<Cloud>) -> FakeProvider<Cloud> {
+    provider
+        .route("GET /v1/gateways", |cloud, request| {
+            cloud.list("gateway", request)
+        })
+        .route("POST /v1/gateways", |cloud, request| {
+            Reply::json(201, &cloud.add("gateway", request))
+        })
+        .route("GET /v1/gateways/{id}", |cloud, request| {
+            cloud.look(request.param("id"))
+        })
+        .route("DELETE /v1/gateways/{id}", |cloud, request| {
+            cloud.delete(request.param("id"))
+        })
+        .route("POST /v1/balancers", |cloud, request| {
+            Reply::json(201, &cloud.add("balancer", request))
+        })
+        .route("DELETE /v1/balancers/{id}", |cloud, request| {
+            cloud.delete(request.param("id"))
+        })
+        .route(
+            "PUT /v1/balancers/{id}/members/{member}",
+            |cloud, request| cloud.join(request.param("id"), request.param("member"), true),
+        )
+        .route(
+            "DELETE /v1/balancers/{id}/members/{member}",
+            |cloud, request| cloud.join(request.param("id"), request.param("member"), false),
+        )
+        .route("POST /v1/groups", |cloud, request| {
+            Reply::json(201, &cloud.add("group", request))
+        })
+        .route("DELETE /v1/groups/{id}", |cloud, request| {
+            cloud.delete(request.param("id"))
+        })
+        .route("POST /v1/nodes", |cloud, request| {
+            Reply::json(201, &cloud.add("node", request))
+        })
+        .route("DELETE /v1/nodes/{id}", |cloud, request| {
+            cloud.delete(request.param("id"))
+        })
+}
+
 pub(crate) fn provider() -> Provider {
-    FakeProvider::new(Cloud::default)
+    with_extras(FakeProvider::new(Cloud::default))
         .guard(|_, request| {
             (request.bearer() != Some(TOKEN)).then(|| Reply::json(401, &json!({"code": "login"})))
         })
@@ -160,44 +203,6 @@ pub(crate) fn provider() -> Provider {
         })
         .route("POST /v1/volumes/{id}/{verb}", |_, _| {
             Reply::json(200, &json!({}))
-        })
-        .route("GET /v1/gateways", |cloud, request| {
-            cloud.list("gateway", request)
-        })
-        .route("POST /v1/gateways", |cloud, request| {
-            Reply::json(201, &cloud.add("gateway", request))
-        })
-        .route("GET /v1/gateways/{id}", |cloud, request| {
-            cloud.look(request.param("id"))
-        })
-        .route("DELETE /v1/gateways/{id}", |cloud, request| {
-            cloud.delete(request.param("id"))
-        })
-        .route("POST /v1/balancers", |cloud, request| {
-            Reply::json(201, &cloud.add("balancer", request))
-        })
-        .route("DELETE /v1/balancers/{id}", |cloud, request| {
-            cloud.delete(request.param("id"))
-        })
-        .route(
-            "PUT /v1/balancers/{id}/members/{member}",
-            |cloud, request| cloud.join(request.param("id"), request.param("member"), true),
-        )
-        .route(
-            "DELETE /v1/balancers/{id}/members/{member}",
-            |cloud, request| cloud.join(request.param("id"), request.param("member"), false),
-        )
-        .route("POST /v1/groups", |cloud, request| {
-            Reply::json(201, &cloud.add("group", request))
-        })
-        .route("DELETE /v1/groups/{id}", |cloud, request| {
-            cloud.delete(request.param("id"))
-        })
-        .route("POST /v1/nodes", |cloud, request| {
-            Reply::json(201, &cloud.add("node", request))
-        })
-        .route("DELETE /v1/nodes/{id}", |cloud, request| {
-            cloud.delete(request.param("id"))
         })
         .inventory(|cloud| {
             let things = cloud
