@@ -28,7 +28,9 @@ pub(crate) fn api(config: &__Name__Config) -> Rest {
     //? basic
         .auth_fields(["creds.user", "creds.password"]);
     let creds = &config.creds;
-    Rest::new(url).errors(errors).basic(&creds.user, &creds.password)
+    Rest::new(url)
+        .errors(errors)
+        .basic(&creds.user, &creds.password)
     //? signed
         .auth_fields(["creds.access_key", "creds.secret_key"]);
     // FILL-IN: region and service of the signature, or an own `Sign` for another one.

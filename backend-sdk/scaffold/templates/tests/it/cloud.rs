@@ -128,7 +128,10 @@ pub(crate) fn fake() -> FakeProvider<Cloud> {
         .route(MAKE, make)
         .route(&MAKE.replace("POST", "GET"), list)
         .route(&format!("{}/{{id}}", MAKE.replace("POST", "GET")), look)
-        .route(&format!("{}/{{id}}", MAKE.replace("POST", "DELETE")), delete)
+        .route(
+            &format!("{}/{{id}}", MAKE.replace("POST", "DELETE")),
+            delete,
+        )
         // What costs money now: the suite looks for things that were left behind.
         .inventory(|cloud| {
             let items = cloud.items.iter();
