@@ -5,9 +5,11 @@
 //! read ratios, not milliseconds. Ships nowhere.
 #![expect(clippy::print_stdout, reason = "a command-line tool for developers")]
 
+mod agents;
 mod configurations;
 mod idle;
 mod measure;
+mod plugins;
 mod tasks;
 
 use anyhow::{Result, bail};
@@ -19,11 +21,20 @@ type Measure = fn() -> Result<Vec<Row>>;
 const ALL: &[(&str, Measure)] = &[
     ("configurations", configurations::files),
     ("hostile", configurations::hostile),
+    ("agent-sizes", agents::sizes),
+    ("agent-start", agents::start),
+    ("agent-memory", agents::memory),
+    ("agent-logs", agents::logs),
+    ("agent-latency", agents::latency),
     ("version", idle::version),
     ("start", idle::start),
     ("idle", idle::idle),
     ("task", tasks::one),
     ("tasks", tasks::many),
+    ("plugins", plugins::load),
+    ("calls", plugins::calls),
+    ("offers", plugins::offers),
+    ("respawn", plugins::respawn),
 ];
 
 fn main() -> Result<()> {

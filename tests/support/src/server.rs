@@ -282,6 +282,19 @@ impl TestServer {
         ))
     }
 
+    /// `GET` without a login; the body of a success.
+    ///
+    /// # Errors
+    /// If the server does not answer with 200.
+    pub fn get(&self, path: &str) -> Result<String> {
+        let mut answer = self.agent.get(format!("{}{path}", self.url())).call()?;
+        let text = answer.body_mut().read_to_string()?;
+        if answer.status().as_u16() != 200 {
+            bail!("{path}: {} {text}", answer.status());
+        }
+        Ok(text)
+    }
+
     /// The run with this name, in project `main`.
     ///
     /// # Errors
