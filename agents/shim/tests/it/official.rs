@@ -36,7 +36,6 @@ fn drive(mode: &str, shim: &mut Shim, address: &str, runner_port: &str) {
         text(&output.stderr),
         shim.log()
     );
-    println!("{}", text(&output.stdout));
     assert_eq!(shim.wait(), Some(0));
 }
 
