@@ -2,6 +2,8 @@
 //!
 //! The tests are in `tests/it`; this library holds what several of them share. Ships nowhere.
 
+pub mod own_hosts;
+
 use anyhow::Result;
 use dstack_test_support::server::TestServer;
 

@@ -6,6 +6,7 @@
 )]
 
 mod crash;
+mod own_hosts;
 mod policies;
 mod runs;
 mod support;

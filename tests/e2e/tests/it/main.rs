@@ -3,3 +3,4 @@
 mod crash;
 mod jobs;
 mod plugins;
+mod ssh_fleets;
