@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dstack_remote::{
-    Address, Config, HostKeys, KeyPair, MemoryHostKeys, Remote, RemoteError, RunnerAt, SshAddress,
+    Address, Config, HostKeys, KeyPair, MemoryHostKeys, Remote, RemoteError, RunnerAt, Secret,
+    SshAddress,
 };
 
 use crate::bed::{Agent, Sshd, free_port};
@@ -298,4 +299,69 @@ async fn openssh_takes_our_keys() {
         .status()
         .unwrap();
     assert!(status.success());
+}
+
+#[tokio::test]
+async fn a_command_has_input_outputs_and_a_status() {
+    let bed = Bed::start();
+    let run = |command: &'static str, input: Vec<u8>, limit: u64| {
+        let (remote, address) = (bed.remote.clone(), bed.address());
+        async move {
+            let limit = Duration::from_secs(limit);
+            remote.run(&address, command, input.into(), limit).await
+        }
+    };
+    let got = run("cat; echo oh >&2; exit 7", b"in".to_vec(), 10)
+        .await
+        .unwrap();
+    assert_eq!((got.status, got.text().as_str()), (Some(7), "in"));
+    assert_eq!((got.complaint().as_str(), got.is_success()), ("oh", false));
+    // More than a window of the connection, both ways at once.
+    let big = vec![b'x'; 8 << 20];
+    let got = run("tee /dev/stderr | wc -c", big.clone(), 60)
+        .await
+        .unwrap();
+    assert_eq!(got.text().trim(), big.len().to_string());
+    assert_eq!(
+        got.stderr.len(),
+        1 << 20,
+        "only the start of an output is kept"
+    );
+    // Whoever does not read its input is not waited for.
+    let got = run("exit 0", big, 10).await.unwrap();
+    assert!(got.is_success(), "{got:?}");
+    let error = run("sleep 60", Vec::new(), 1).await.unwrap_err();
+    assert!(matches!(error, RemoteError::TimedOut { .. }), "{error:?}");
+    assert_eq!(bed.sshd.logins(), 1, "all over one connection");
+}
+
+#[tokio::test]
+async fn rsa_and_ecdsa_keys_open_machines_too() {
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, format) in [
+        ("rsa", "PEM"),
+        ("rsa", "RFC4716"),
+        ("ecdsa", "RFC4716"),
+        ("ecdsa", "PEM"),
+    ] {
+        let file = folder.path().join(format!("{kind}{format}"));
+        let mut keygen = std::process::Command::new("ssh-keygen");
+        keygen
+            .args(["-q", "-N", "", "-m", format, "-t", kind, "-f"])
+            .arg(&file);
+        assert!(keygen.status().unwrap().success());
+        let key = KeyPair {
+            private: Secret::new(std::fs::read_to_string(&file).unwrap()),
+            public: std::fs::read_to_string(file.with_extension("pub")).unwrap(),
+        };
+        let sshd = Sshd::start(&key);
+        let remote = Remote::new(Config::default());
+        let address = Address::ssh(sshd.hop(&key));
+        let limit = Duration::from_secs(10);
+        let got = remote.run(&address, "true", Vec::new().into(), limit).await;
+        assert!(
+            got.as_ref().is_ok_and(|got| got.is_success()),
+            "{kind} {format}: {got:?}"
+        );
+    }
 }
