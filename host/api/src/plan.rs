@@ -40,7 +40,7 @@ pub use others::{
     check_fleet, check_gateway, check_volume, fleet_requirements, gateway_domain,
     merged_fleet_profile,
 };
-pub use preview::effective_form;
+pub use preview::{effective_form, preview_jobs};
 pub use run::{EffectiveRun, effective_run, merged_profile};
 pub use shape::{
     image_names, initial_job_count, jobs_per_replica, replica_bounds, replica_group_count,

@@ -14,6 +14,7 @@
 //! ```
 
 mod build;
+mod explain;
 mod keys;
 mod report;
 mod scalar;
@@ -69,7 +70,8 @@ pub fn decode<'b>(file: &str, bytes: &'b [u8]) -> Result<&'b str, YamlErrors> {
 /// Everything that is wrong with it, with positions.
 pub fn parse<T: FromValue>(file: &str, text: &str, mode: Mode) -> Result<Parsed<T>, YamlErrors> {
     let failed = |problems: Vec<Located>| YamlErrors::new(file, text, problems);
-    let document = Document::parse(text).map_err(|problem| failed(vec![problem]))?;
+    let broken = |problem| failed(vec![explain::broken(text, problem)]);
+    let document = Document::parse(text).map_err(broken)?;
     let value = document
         .to_json()
         .map_err(|problem| failed(vec![problem]))?;
@@ -88,7 +90,13 @@ pub fn parse<T: FromValue>(file: &str, text: &str, mode: Mode) -> Result<Parsed<
                 .collect();
             Ok(Parsed { value, warnings })
         }
-        _ => Err(failed(problems.into_iter().map(locate).collect())),
+        _ => {
+            let explained = problems.into_iter().map(|problem| {
+                let problem = explain::empty(explain::misplaced(problem, &value), &value);
+                explain::misread(locate(problem), document.warnings())
+            });
+            Err(failed(explained.collect()))
+        }
     }
 }
 

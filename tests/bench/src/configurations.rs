@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use dstack_api::config::{Configuration, Mode};
+use dstack_api::plan::{PlanLimits, effective_form, prepare, preview_jobs};
 use dstack_api::yaml;
-use dstack_test_support::corpus::plan_form;
 use dstack_test_support::hostile;
 
 use crate::measure::{Row, median};
@@ -34,8 +34,18 @@ fn row(what: &'static str, ours: f64, target: f64) -> Row {
 
 /// Reads a text and plans it; true if it may be applied.
 fn plan(text: &str) -> bool {
-    let parsed = yaml::parse::<Configuration>("file", text, Mode::Strict);
-    parsed.is_ok_and(|parsed| plan_form(&parsed.value).is_ok())
+    let Ok(parsed) = yaml::parse::<Configuration>("file", text, Mode::Strict) else {
+        return false;
+    };
+    let mut configuration = parsed.value;
+    let known = |name: &str| Some(format!("<{name}>"));
+    if prepare(&mut configuration, &[], known).is_err() {
+        return false;
+    }
+    match &configuration {
+        Configuration::Run(run) => preview_jobs(run, &PlanLimits::default()).is_ok(),
+        _ => effective_form(&configuration).is_ok(),
+    }
 }
 
 /// The folder of configurations: the shared one with everybody's files where it is, else this repository's.
@@ -93,7 +103,7 @@ pub(crate) fn files() -> Result<Vec<Row>> {
 fn long() -> String {
     let mut text = "type: service\nname: long\nport: 80\nimage: i\nenv:\n".to_owned();
     let mut part = 0;
-    while text.len() < 20_000 {
+    while text.len() < 5_000 {
         part += 1;
         let _infallible = writeln!(text, "  - VARIABLE_{part}=value number {part}");
     }
@@ -103,7 +113,9 @@ fn long() -> String {
         let _infallible = write!(
             text,
             "  - name: group-{part}\n    replicas: 1..4\n    scaling: {{metric: rps, target: 10}}\n    commands:\n      - |\n        \
-             python serve.py --port 80 \\\n          --number {part} # ${{{{ groups[0].replicas[0].IP_ADDRESS }}}}\n    \
+             # Starts the server of this group and waits until it answers, then tells the router where it is.\n          \
+             python serve.py --port 80 --tensor-parallel 8 --max-model-len 131072 --trust-remote-code \\\n          \
+             --number {part} --router ${{{{ groups[0].replicas[0].IP_ADDRESS }}}} --log-level info --metrics\n    \
              resources:\n      gpu: H100,A100:80GB..:{part}\n      memory: 64GB..\n"
         );
     }

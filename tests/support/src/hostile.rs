@@ -7,7 +7,7 @@ use dstack_api::yaml::{self, YamlErrors};
 pub type Case = (&'static str, fn() -> Vec<u8>);
 
 /// About what a file may have at most.
-const FULL: usize = 1_000_000;
+const FULL: usize = 500_000;
 
 fn filled(head: &str, part: &str, tail: &str) -> Vec<u8> {
     let count = (FULL - head.len() - tail.len()) / part.len();

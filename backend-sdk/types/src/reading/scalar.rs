@@ -62,7 +62,14 @@ impl FromValue for Value {
 
 impl FromValue for String {
     fn from_value(value: &Value, cx: &mut Reader) -> Result<Self, Failed> {
-        text_of(value).ok_or_else(|| cx.fail(format!("expected text, got {}", describe(value))))
+        text_of(value).ok_or_else(|| {
+            let remedy = match value {
+                Value::Bool(_) => "; put it in quotes",
+                Value::Object(_) => "; put text with a colon and a blank in quotes",
+                _ => "",
+            };
+            cx.fail(format!("expected text, got {}{remedy}", describe(value)))
+        })
     }
 }
 
@@ -189,7 +196,11 @@ impl Reader {
         mut item: impl FnMut(&Value, &mut Self) -> Result<T, Failed>,
     ) -> Result<Vec<T>, Failed> {
         let Value::Array(items) = value else {
-            return Err(self.fail(format!("expected a list, got {}", describe(value))));
+            let remedy = match value {
+                Value::String(_) | Value::Number(_) => "; write one item a line after `- `",
+                _ => "",
+            };
+            return Err(self.fail(format!("expected a list, got {}{remedy}", describe(value))));
         };
         let read: Vec<_> = items
             .iter()

@@ -116,6 +116,11 @@ impl FromValue for Env {
         match value {
             Value::Array(_) => {
                 let items = cx.list(value, |item, cx| {
+                    if item.is_object() {
+                        return Err(cx.fail(
+                            "expected `NAME=value` or `NAME`, got a mapping; write `NAME: value` without a dash",
+                        ));
+                    }
                     let text = String::from_value(item, cx)?;
                     parse_item(&text).map_err(|why| cx.fail(why))
                 })?;

@@ -1,6 +1,6 @@
 //! Presets: what the client's search for a good way to serve a model starts from.
 
-use dstack_backend_types::reading::{Failed, FromValue, Reader, describe};
+use dstack_backend_types::reading::{Failed, FromValue, Reader};
 use dstack_backend_types::{deserialize_by_value, words};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
@@ -183,19 +183,11 @@ impl PresetAgent {
 }
 
 fn dataset_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "pattern": r"^(?!\s*random\s*$)\s*\S"})
+    json_schema!({"type": ["string", "number"], "pattern": r"^(?!\s*random\s*$)\s*\S"})
 }
 
 fn dataset(value: &Value, cx: &mut Reader) -> Result<String, Failed> {
-    let name = match value {
-        Value::String(text) => text.trim().to_owned(),
-        other => {
-            return Err(cx.fail(format!(
-                "expected the name of a data set, got {}",
-                describe(other)
-            )));
-        }
-    };
+    let name = String::from_value(value, cx)?.trim().to_owned();
     match name.as_str() {
         "" => Err(cx.fail("the name of the data set is empty")),
         "random" => {

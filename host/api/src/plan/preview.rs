@@ -6,11 +6,12 @@ use dstack_backend_types::CpuArchitecture;
 use serde_json::{Value, json};
 
 use super::{
-    Bootstrap, DefaultImages, ImageFacts, JobSettings, PlanError, PlanLimits, check_fleet,
-    check_gateway, check_volume, effective_run, fleet_requirements, image_names, initial_job_count,
-    jobs::first_jobs, merged_fleet_profile, prepare, replica_group_count,
+    Bootstrap, DefaultImages, EffectiveRun, ImageFacts, JobSettings, PlanError, PlanLimits,
+    check_fleet, check_gateway, check_volume, effective_run, fleet_requirements, image_names,
+    initial_job_count, jobs::first_jobs, merged_fleet_profile, prepare, replica_group_count,
 };
 use crate::config::{Configuration, Ide, Profile, PythonVersion, RunConfiguration};
+use crate::jobs::JobSpec;
 use crate::runs::RunSpec;
 
 /// The effective form of a configuration: for runs the configuration with defaults, the merged profile, the number of
@@ -49,6 +50,34 @@ pub fn effective_form(configuration: &Configuration) -> Result<Value, PlanError>
 const USER_KEY: &str = "ssh-ed25519 AAAAUSERKEY user";
 
 fn run_form(run: &RunConfiguration, limits: &PlanLimits) -> Result<Value, PlanError> {
+    let (effective, jobs) = preview_jobs(run, limits)?;
+    let mut form = json!({
+        "configuration": effective.spec.configuration,
+        "merged_profile": effective.profile,
+        "initial_job_count": initial_job_count(&effective.spec.configuration),
+    });
+    let jobs = jobs.into_iter().map(|job| {
+        let mut job = serde_json::to_value(job).unwrap_or_default();
+        if let Value::Object(fields) = &mut job {
+            for key in ["ssh_key", "repo_data", "repo_code_hash", "file_archives"] {
+                fields.remove(key);
+            }
+        }
+        job
+    });
+    // Moved, not written again: jobs repeat the environment, and there may be many.
+    form["jobs"] = jobs.collect();
+    Ok(form)
+}
+
+/// A run with its defaults, and the first job of each of its groups, as [`effective_form`] writes them.
+///
+/// # Errors
+/// The first rule of the server that is broken.
+pub fn preview_jobs(
+    run: &RunConfiguration,
+    limits: &PlanLimits,
+) -> Result<(EffectiveRun, Vec<JobSpec>), PlanError> {
     let spec = RunSpec {
         run_name: None,
         repo_id: None,
@@ -85,23 +114,14 @@ fn run_form(run: &RunConfiguration, limits: &PlanLimits) -> Result<Value, PlanEr
     };
     let mut jobs = Vec::new();
     for group in 0..replica_group_count(&effective.spec.configuration) {
-        let first = first_jobs(&effective.spec, &effective.profile, group, &settings)?;
-        jobs.extend(first.into_iter().map(|job| {
-            let mut job = serde_json::to_value(job).unwrap_or_default();
-            if let Value::Object(fields) = &mut job {
-                for key in ["ssh_key", "repo_data", "repo_code_hash", "file_archives"] {
-                    fields.remove(key);
-                }
-            }
-            job
-        }));
+        jobs.extend(first_jobs(
+            &effective.spec,
+            &effective.profile,
+            group,
+            &settings,
+        )?);
     }
-    Ok(json!({
-        "configuration": effective.spec.configuration,
-        "merged_profile": effective.profile,
-        "initial_job_count": initial_job_count(&effective.spec.configuration),
-        "jobs": jobs,
-    }))
+    Ok((effective, jobs))
 }
 
 /// Marks in place of the commands that set a container up.

@@ -10,7 +10,7 @@ use super::scalar::{self, Refused};
 use super::tree::{Data, Entry, Mark, Node, Size};
 
 /// Nodes of a document at most, each alias counted with all it stands for, and each anchor with the copy it keeps.
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 50_000;
 /// Bytes of a document's words at most, counted like nodes: a long text may be repeated by aliases, too.
 const MAX_TEXT: usize = 4 << 20;
 /// Levels of a document at most.
@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 64;
 /// Warnings at most; more say nothing new.
 const MAX_WARNINGS: usize = 100;
 /// The greatest length of a file, in bytes.
-pub const MAX_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 512 << 10;
 
 /// Reads the only document of a text, with its warnings.
 pub(super) fn build(text: &str) -> Result<(Node, Vec<Located>), Located> {

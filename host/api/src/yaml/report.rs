@@ -3,6 +3,7 @@
 use std::fmt;
 
 use dstack_backend_types::reading::Path;
+use unicode_width::UnicodeWidthStr;
 
 use super::tree::Mark;
 
@@ -68,15 +69,23 @@ pub enum Part {
     Caret,
 }
 
-/// A text cut after so many characters: a key may be as long as a file.
+/// A text cut after so many characters: a key may be as long as a file. What cannot be seen is shown escaped, since it
+/// could break lines, move the cursor, or turn the text around.
 struct Shortened<'t>(&'t str, usize);
 
 impl fmt::Display for Shortened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(self.1) {
-            Some((end, _)) => write!(f, "{}…", self.0.get(..end).unwrap_or_default()),
-            None => f.write_str(self.0),
+        for (index, c) in self.0.chars().enumerate() {
+            if index == self.1 {
+                return f.write_str("…");
+            }
+            if c.is_control() || is_invisible(c) {
+                write!(f, "{}", c.escape_debug())?;
+            } else {
+                write!(f, "{c}")?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -166,10 +175,14 @@ impl Excerpt {
         let skipped = if place < WIDTH { 0 } else { place - WIDTH / 2 };
         let shown = line.chars().skip(skipped).take(WIDTH);
         let shown: String = shown
-            .map(|c| if c.is_control() { ' ' } else { c })
+            .map(|c| match c {
+                c if c.is_control() => ' ',
+                c if is_invisible(c) => '\u{FFFD}',
+                c => c,
+            })
             .collect();
-        let before = shown.chars().take(place - skipped);
-        let indent = before.map(|c| if is_wide(c) { 2 } else { 1 }).sum();
+        let before: String = shown.chars().take(place - skipped).collect();
+        let indent = before.width();
         Self { shown, indent }
     }
 
@@ -189,11 +202,9 @@ impl Excerpt {
     }
 }
 
-/// Whether terminals give a character two columns: East Asian scripts, most pictographs.
-fn is_wide(c: char) -> bool {
-    matches!(c, '\u{1100}'..='\u{115F}' | '\u{2E80}'..='\u{303E}' | '\u{3041}'..='\u{A4CF}' | '\u{AC00}'..='\u{D7A3}'
-        | '\u{F900}'..='\u{FAFF}' | '\u{FE30}'..='\u{FE6F}' | '\u{FF00}'..='\u{FF60}' | '\u{FFE0}'..='\u{FFE6}'
-        | '\u{1F300}'..='\u{1F64F}' | '\u{1F680}'..='\u{1F6FF}' | '\u{1F900}'..='\u{1F9FF}' | '\u{20000}'..='\u{3FFFD}')
+/// Characters without a picture that join no others: they separate nothing visibly, or change the direction of writing.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200B}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
 }
 
 impl fmt::Display for YamlErrors {

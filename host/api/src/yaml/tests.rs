@@ -151,7 +151,7 @@ fn bombs_and_deep_nesting_are_refused() {
         Document::parse(&bomb)
             .unwrap_err()
             .message
-            .contains("more than 100000 nodes")
+            .contains("more than 50000 nodes")
     );
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     assert!(
@@ -196,5 +196,140 @@ proptest::proptest! {
             Ok(parsed) => drop(parsed),
             Err(errors) => proptest::prop_assert!(!errors.render().is_empty()),
         }
+    }
+}
+
+fn shown(text: &str) -> String {
+    let errors = parse::<Configuration>("x.yml", text, Mode::Strict).unwrap_err();
+    errors.render()
+}
+
+/// The place and the words that tell the remedy.
+#[test]
+fn broken_files_are_told_with_a_remedy() {
+    let cases = [
+        (
+            "type:task\ncommands: [make]\n",
+            "x.yml:2:9",
+            "a blank after the colon in line 1",
+        ),
+        (
+            "type: task\ncommands:[make]\n",
+            "x.yml:2:1",
+            "a blank after the colon in line 2",
+        ),
+        (
+            "type task\ncommands: [make]\n",
+            "x.yml:2:9",
+            "line 1 has no colon",
+        ),
+        (
+            "type: task\n  commands: [make]\n",
+            "x.yml:2:11",
+            "line 1 has a value already",
+        ),
+        (
+            "type: task\ncommands:\n  - echo a: b: c\n",
+            "x.yml:3:14",
+            "in quotes",
+        ),
+        (
+            "type: task\ncommands:\n  - echo a: b\n",
+            "x.yml:3:5",
+            "in quotes",
+        ),
+        (
+            "type: task\ncommands:\n  - *.py\n",
+            "x.yml:3:5",
+            "starts with `*` in quotes",
+        ),
+        (
+            "type: task\ncommands:\n  - @x\n",
+            "x.yml:3:5",
+            "starts with `@` in quotes",
+        ),
+        (
+            "type: task\ncommands:\n  - !x y\n",
+            "x.yml:3:8",
+            "starts with `!` in quotes",
+        ),
+        (
+            "type: task\nresources:\n\tgpu: 1\n",
+            "x.yml:3:1",
+            "blanks only",
+        ),
+        (
+            "type: task\nresources:\n  gpu: 1\n\tcpu: 2\n",
+            "x.yml:4:1",
+            "blanks only",
+        ),
+        (
+            "type: task\ncommands: [make\nname: x\n",
+            "x.yml:3:5",
+            "close the bracket",
+        ),
+        (
+            "type: task\ncommands:\n  - make\n - test\n",
+            "x.yml:4:2",
+            "in the same column",
+        ),
+        ("# nothing\n", "x.yml:1:1", "there is nothing in the file"),
+        (
+            "type: task\ncommands: make\n",
+            "x.yml:2:11",
+            "one item a line after `- `",
+        ),
+        (
+            "type: task\ncommands: [make]\ngpu: 1\n",
+            "x.yml:3:1",
+            "below `resources`",
+        ),
+        (
+            "type: task\ncommands: [make]\nregions: [no]\n",
+            "x.yml:3:11",
+            "put it in quotes",
+        ),
+        (
+            "type: task\ncommands: [make]\nenv:\n  - A: 1\n",
+            "x.yml:4:5",
+            "without a dash",
+        ),
+        (
+            "type: task\ncommands: [make]\nports: [8080:22]\n",
+            "x.yml:3:9",
+            "base 60",
+        ),
+    ];
+    for (text, place, remedy) in cases {
+        let shown = shown(text);
+        assert!(shown.starts_with(&format!("{place}: ")), "{text}{shown}");
+        assert!(shown.contains(remedy), "{text}{shown}");
+    }
+}
+
+#[test]
+fn what_cannot_be_seen_reaches_no_terminal() {
+    let text = "type: task\ncommands: [make]\nspot_policy: \"\\e[31m\\n\\u202E\"\n\"\\e[2J\": 1\nna\u{202E}me: 1\n";
+    let shown = shown(text);
+    assert!(
+        shown
+            .chars()
+            .all(|c| c == '\n' || !(c.is_control() || c == '\u{202E}'))
+    );
+    assert!(shown.contains(r#"got "\u{1b}[31m\n\u{202e}""#), "{shown}");
+    assert_eq!(shown.lines().count(), 9, "{shown}");
+}
+
+#[test]
+fn the_caret_stands_below_the_place_whatever_is_before_it() {
+    for before in ["e\u{301}e\u{301}", "日本", "👍🏽", "👨‍👩‍👧", "ab"] {
+        let shown = shown(&format!(
+            "type: task\ncommands: [make]\nenv: {{A: {before}, B: [1]}}\n"
+        ));
+        let mut lines = shown.lines().skip(1);
+        let (line, caret) = (lines.next().unwrap(), lines.next().unwrap());
+        let start = line.split_once("B:").unwrap().0;
+        use unicode_width::UnicodeWidthStr;
+        assert_eq!(start.width(), caret.width() - 1, "{shown}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod kind;
+mod place;
 mod print;
 mod schema;
 

@@ -429,3 +429,57 @@ fn errors_are_coloured_on_terminals_unless_no_colour_is_wanted() {
     );
     assert!(!on_terminal(&world, &[("TERM", "dumb")]).contains('\x1b'));
 }
+
+#[test]
+fn what_only_a_plan_finds_is_shown_at_its_place_too() {
+    let world = World::new();
+    let cases = [
+        (
+            "type: task\ncommands:\n  - make\n  - echo ${{ run.arg }}\n",
+            "commands.1",
+            4,
+        ),
+        (
+            "type: task\ncommands:\n  - make\n  - echo ${{ run.args\n",
+            "commands.1",
+            4,
+        ),
+        (
+            "type: task\ncommands: [make]\nname: ab\ngroups: null\nnodes: 20000\n",
+            "nodes",
+            5,
+        ),
+        (
+            "type: gateway\nbackend: aws\nregion: r\ndomain: ${{ run.project }}.x\n",
+            "domain",
+            4,
+        ),
+    ];
+    for (text, path, line) in cases {
+        world.write("work/x.yml", text);
+        let (code, report) = report(&world, &["x.yml"]);
+        let error = &report[0]["errors"][0];
+        assert_eq!(code, 1, "{text}");
+        assert_eq!(error["path"], path, "{error}");
+        assert_eq!(error["line"], line, "{error}");
+    }
+}
+
+#[test]
+fn keys_that_occur_twice_are_told_beside_errors() {
+    let world = World::new();
+    world.write(
+        "work/x.yml",
+        "type: task\ncommands: [make]\nnodes: 1\nnodes: x\n",
+    );
+    let (code, report) = report(&world, &["x.yml"]);
+    assert_eq!(code, 1);
+    let warnings = report[0]["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 1, "{report}");
+    assert!(
+        warnings[0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("lines 3 and 4")
+    );
+}

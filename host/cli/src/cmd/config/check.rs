@@ -8,11 +8,11 @@ use dstack_api::config::{
     SchemaType, ServerConfig, Step,
 };
 use dstack_api::plan;
-use dstack_api::yaml::{self, Located, YamlErrors};
+use dstack_api::yaml::{self, Document, Located, YamlErrors};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{kind, print};
+use super::{kind, place, print};
 use crate::cx::Cx;
 use crate::error::CliError;
 
@@ -151,19 +151,27 @@ fn canonical(value: &impl Serialize) -> Option<Value> {
 fn read<T: FromValue + Serialize>(file: &str, text: &str) -> Outcome {
     match yaml::parse::<T>(file, text, Mode::Strict) {
         Ok(parsed) => (canonical(&parsed.value), None, parsed.warnings, None),
-        Err(errors) => (None, None, Vec::new(), Some(errors)),
+        Err(errors) => (None, None, warnings_beside(text, &errors), Some(errors)),
     }
+}
+
+/// A file with errors may have keys that occur twice, too. What an error names already is not said again.
+fn warnings_beside(text: &str, errors: &YamlErrors) -> Vec<Located> {
+    let place = |of: &Located| (of.line, of.column);
+    let is_told = |warning: &Located| errors.problems.iter().any(|at| place(at) == place(warning));
+    let document = Document::parse(text).ok();
+    let warnings = document.iter().flat_map(Document::warnings);
+    warnings.filter(|at| !is_told(at)).cloned().collect()
 }
 
 fn read_configuration(file: &str, kind: SchemaType, text: &str) -> Outcome {
     let parsed = match yaml::parse::<Configuration>(file, text, Mode::Strict) {
         Ok(parsed) => parsed,
-        Err(errors) => return (None, None, Vec::new(), Some(errors)),
+        Err(errors) => return (None, None, warnings_beside(text, &errors), Some(errors)),
     };
-    let refuse = |path: &[&str], message: String| {
-        let steps = path.iter().map(|key| Step::Key((*key).to_owned()));
+    let refuse = |path: Steps, message: String| {
         let problem = Problem {
-            path: Steps(steps.collect()),
+            path,
             kind: Kind::Invalid,
             message,
         };
@@ -173,7 +181,8 @@ fn read_configuration(file: &str, kind: SchemaType, text: &str) -> Outcome {
     let given = form.as_ref().and_then(|form| form["type"].as_str());
     if kind::is_named_by_type(kind) && given.is_some_and(|given| given != kind.as_str()) {
         let message = format!("expected `{kind}`, as --kind says");
-        return (form, None, parsed.warnings, refuse(&["type"], message));
+        let path = Steps(vec![Step::Key("type".to_owned())]);
+        return (form, None, parsed.warnings, refuse(path, message));
     }
     match plan::effective_form(&parsed.value) {
         Ok(effective) => {
@@ -181,7 +190,8 @@ fn read_configuration(file: &str, kind: SchemaType, text: &str) -> Outcome {
             (form, effective, parsed.warnings, None)
         }
         Err(error) => {
-            let errors = refuse(error.path(), error.to_string());
+            let path = place::of(&error, form.as_ref().unwrap_or(&Value::Null));
+            let errors = refuse(path, error.to_string());
             (form, None, parsed.warnings, errors)
         }
     }
