@@ -40,10 +40,7 @@ pub fn desired(
 /// Replicas so that none gets more than its target; the bounds are not looked at.
 fn replicas_for(requests: u64, scaling: &ScalingSpec) -> u32 {
     let window = scaling.window.unwrap_or(DEFAULT_WINDOW_SECONDS);
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "both are far below 2^53"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "both are far below 2^53")]
     let rate = requests as f64 / window as f64;
     #[expect(
         clippy::cast_possible_truncation,

@@ -3,9 +3,12 @@
 //! The tests are in `tests/it`; this library holds what several of them share. Ships nowhere.
 
 pub mod own_hosts;
+mod task;
 
 use anyhow::Result;
 use dstack_test_support::server::TestServer;
+
+pub use task::task;
 
 /// Which runtime the local backend uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,20 +65,4 @@ pub fn fleet(server: &TestServer, max: u32) -> Result<()> {
     )?;
     server.ok(&["apply", "-f", &path, "-y", "-d"])?;
     Ok(())
-}
-
-/// A task's configuration; `lines` are shell commands.
-#[must_use]
-pub fn task(name: &str, runtime: Runtime, lines: &[&str]) -> String {
-    let mut text = format!(
-        "type: task\nname: {name}\nresources:\n  cpu: x86:1..\n  memory: 100MB..\n  disk: 1GB..\n"
-    );
-    if runtime == Runtime::Docker {
-        text.push_str("image: dstack-test/small:1\nuser: root\n");
-    }
-    text.push_str("commands:\n");
-    for line in lines {
-        text.push_str(&format!("- |\n  {line}\n"));
-    }
-    text
 }

@@ -273,7 +273,7 @@ fn broken_and_odd_texts_are_errors_with_a_place() {
         ("", "1:1: "),
         ("[]\n", "1:1: "),
         ("just words\n", "1:1: "),
-        ("type: task\n\tname: x\n", "1:"),
+        ("type: task\n\tname: x\n", "2:1: "),
         ("a: &a [*a]\n", "1:"),
         ("type: task\n---\ntype: task\n", "2:1: "),
         ("type: [task]\n", "1:"),

@@ -107,7 +107,7 @@ fn the_yaml_is_broken() {
     world.write("work/task.yml", "type: task\ncommands: [make\nname: x\n");
     insta::assert_snapshot!(world.run(&["apply", "-f", "task.yml"]), @r"
     --- standard error
-    task.yml:3:5: not valid YAML: illegal placement of ':' indicator
+    task.yml:3:5: not valid YAML: illegal placement of ':' indicator; close the bracket or brace that was opened before
      3 | name: x
        |     ^
     --- exit code 1

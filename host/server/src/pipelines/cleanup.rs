@@ -20,7 +20,9 @@ const BATCH: u32 = 32;
 pub(crate) async fn run(cx: Arc<Context>) {
     loop {
         let ended = match pass(&cx).await {
-            Ok(count) => super::side_resources::pass(&cx).await.map(|more| count + more),
+            Ok(count) => super::side_resources::pass(&cx)
+                .await
+                .map(|more| count + more),
             Err(error) => Err(error),
         };
         match ended {

@@ -53,7 +53,10 @@ const DOUBLES: &[(&str, &str)] = &[
     ("cpufeatures", "follows sha1"),
     ("generic-array", "follows sha1 and ssh-key"),
     ("tower-http", "reqwest needs 0.6"),
-    ("bit-vec", "jsonschema and rcgen, which only tests use, need 0.8 and 0.9"),
+    (
+        "bit-vec",
+        "jsonschema and rcgen, which only tests use, need 0.8 and 0.9",
+    ),
     (
         "synstructure",
         "x509-parser, which rcgen names and nobody builds, needs 0.13",
