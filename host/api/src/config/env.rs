@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use dstack_backend_types::deserialize_by_value;
-use dstack_backend_types::reading::{Failed, FromValue, Reader, describe, text_of};
+use dstack_backend_types::reading::{Failed, FromValue, Mode, Reader, describe, text_of};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -138,6 +138,15 @@ impl FromValue for Env {
                 let mut result = Ok(());
                 for (name, value) in map {
                     match env_value(value) {
+                        // Stored data may have it; a person would get another variable than the one that is named.
+                        Some(EnvValue::FromCaller)
+                            if cx.mode() == Mode::Strict && value["key"] != name.as_str() =>
+                        {
+                            let message = format!(
+                                "expected `key: {name}`: a variable is taken from the caller under its own name"
+                            );
+                            result = Err(cx.fail_at(name, message));
+                        }
                         Some(value) => {
                             env.0.insert(name.clone(), value);
                         }

@@ -206,6 +206,7 @@ fn shown(text: &str) -> String {
 
 /// The place and the words that tell the remedy.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn broken_files_are_told_with_a_remedy() {
     let cases = [
         (
@@ -293,6 +294,11 @@ fn broken_files_are_told_with_a_remedy() {
             "type: task\ncommands: [make]\nenv:\n  - A: 1\n",
             "x.yml:4:5",
             "without a dash",
+        ),
+        (
+            "type: task\ncommands: [make]\nenv:\n  A: {key: B}\n",
+            "x.yml:4:3",
+            "`key: A`",
         ),
         (
             "type: task\ncommands: [make]\nports: [8080:22]\n",
