@@ -150,7 +150,7 @@ fn the_file_has_no_end() {
     let screen = World::new().run(&["apply", "-f", "/dev/zero"]);
     assert_eq!(screen.code, 1);
     assert!(
-        screen.err.contains("more than 1048576 bytes"),
+        screen.err.contains("more than 524288 bytes"),
         "{}",
         screen.err
     );
