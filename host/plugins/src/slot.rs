@@ -36,9 +36,9 @@ pub(crate) struct Slot {
 /// Where its code runs.
 pub(crate) enum Runs {
     /// In this process.
-    Here(Here),
+    Here(Box<Here>),
     /// In a child.
-    Child(Workers),
+    Child(Box<Workers>),
 }
 
 /// A plugin in this process.
@@ -68,13 +68,14 @@ impl Slot {
             stamp: stamp(&inspected),
             host: Arc::clone(host),
             runs: match isolation {
-                Isolation::InProcess => Runs::Here(Here {
+                Isolation::InProcess => Runs::Here(Box::new(Here {
                     pool: Pool::new(&manifest.name, limits.clone()),
                     inspected: Mutex::new(Some(inspected)),
                     loaded: OnceLock::new(),
-                }),
+                })),
                 Isolation::Process => {
-                    Runs::Child(Workers::new(inspected, config.worker.clone(), &limits))
+                    let workers = Workers::new(inspected, config.worker.clone(), &limits);
+                    Runs::Child(Box::new(workers))
                 }
             },
             manifest,

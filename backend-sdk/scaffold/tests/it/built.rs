@@ -35,13 +35,9 @@ fn cargo(folder: &Path, args: &[&str]) -> Output {
 fn workspace(root: &Path) {
     let repository = repository();
     let manifest = fs::read_to_string(repository.join("Cargo.toml")).unwrap();
-    let begin = manifest.find("members = [").unwrap();
-    let end = manifest.find("[workspace.package]").unwrap();
-    let own = format!(
-        "{}members = [\"backends/*\"]\n{}",
-        &manifest[..begin],
-        &manifest[end..]
-    );
+    let (head, rest) = manifest.split_once("members = [").unwrap();
+    let (_, rest) = rest.split_once("[workspace.package]").unwrap();
+    let own = format!("{head}members = [\"backends/*\"]\n[workspace.package]{rest}");
     let absolute = format!("path = \"{}/", repository.display());
     fs::write(root.join("Cargo.toml"), own.replace("path = \"", &absolute)).unwrap();
     fs::copy(repository.join("Cargo.lock"), root.join("Cargo.lock")).unwrap();

@@ -42,7 +42,7 @@ fn a_backend_of_the_repository_is_one_new_folder() {
     let place = Place::Repository(root.path().to_owned());
     let created = create(&order("ExampleXYZ"), &place).unwrap();
     assert_eq!(created.folder, backends.join("examplexyz"));
-    assert_eq!(entries(&backends), [created.folder.clone()]);
+    assert_eq!(entries(&backends), std::slice::from_ref(&created.folder));
     assert_eq!(entries(root.path()), [backends]);
     for file in &created.files {
         assert!(created.folder.join(file).is_file(), "{}", file.display());
@@ -91,7 +91,7 @@ fn what_is_there_stays_as_it_is() {
         fs::create_dir(&mine).unwrap();
         let error = create(&order("Acme"), &outside(folder.path())).unwrap_err();
         assert!(matches!(error, ScaffoldError::Exists { .. }), "{error}");
-        assert_eq!(entries(folder.path()), [mine.clone()]);
+        assert_eq!(entries(folder.path()), std::slice::from_ref(&mine));
         assert!(entries(&mine).is_empty());
         fs::remove_dir(mine).unwrap();
     }

@@ -1,6 +1,5 @@
 //! `~/.dstack/ssh/config`: the names of attached jobs for OpenSSH, included by the person's own configuration.
 
-use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -29,8 +28,7 @@ impl Entry {
     fn text(&self) -> String {
         let mut text = format!("Host {}\n    HostName {}\n", self.name, self.hostname);
         let mut line = |key: &str, value: &str| {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "    {key} {value}");
+            text.push_str(&format!("    {key} {value}\n"));
         };
         if let Some(port) = self.port {
             line("Port", &port.to_string());

@@ -172,10 +172,7 @@ fn attached(
         let path = "/api/project/main/runs/get";
         world.server.forget(path).on(path, done.clone());
         let screen = command.join().unwrap();
-        if let Err(failure) = result {
-            eprintln!("{screen}");
-            std::panic::resume_unwind(failure);
-        }
+        assert!(result.is_ok(), "{screen}");
         screen
     })
 }

@@ -174,7 +174,6 @@ impl Misbehaving {
             Mode::Emit => host::emit(&1)?,
             Mode::NullWrite => acts::null_write(),
             Mode::Abort => std::process::abort(),
-            #[expect(clippy::exit, reason = "that is what it is for")]
             Mode::Exit => std::process::exit(3),
             Mode::StackOverflow => return Ok(acts::stack_overflow(0).to_string()),
             Mode::AllocationBomb => acts::allocation_bomb(),
