@@ -3,7 +3,7 @@
 use crate::{
     config::{Isolation, PluginsConfig},
     folder::{library_files, writable_by_others},
-    lock::LockFile,
+    lock::{LOCK_FILE, LockFile},
     status::{PluginState, PluginStatus},
 };
 use dstack_backend_loader::{Inspected, inspect};
@@ -77,12 +77,18 @@ fn scan(
     }
     let folder_problem = writable_by_others(folder, "folder");
     let (lock, lock_problem) = match LockFile::read(folder) {
-        Ok(lock) => (lock, None),
+        Ok(lock) => {
+            let problem = lock.problem();
+            (lock, problem)
+        }
         Err(error) => (
             LockFile::default(),
-            Some(format!("cannot read plugins.lock: {error}")),
+            Some(format!("it is not used: {error}")),
         ),
     };
+    if let Some(problem) = &lock_problem {
+        tracing::warn!(file = %folder.join(LOCK_FILE).display(), "{problem}");
+    }
     let mut here: BTreeMap<String, Vec<Inspected>> = BTreeMap::new();
     for path in files {
         let problem = folder_problem.clone().or_else(|| {
@@ -135,9 +141,6 @@ fn scan(
                 &format!("is the same file as {other}"),
             ));
             continue;
-        }
-        if let Some(problem) = &lock_problem {
-            tracing::warn!(backend = name, "{problem}");
         }
         let by_lock = if lock.covers(&name, &file.sha256) {
             Isolation::InProcess

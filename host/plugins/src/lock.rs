@@ -1,11 +1,13 @@
 //! `plugins.lock`: which files of a folder were put there on purpose. JSON lines beside the `.so` files they name.
 
+use crate::folder::writable_by_others;
 use dstack_backend_loader::inspect;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
     fs,
     io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -27,24 +29,49 @@ pub struct LockedPlugin {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockFile {
     plugins: BTreeSet<LockedPlugin>,
+    /// Numbers of the lines that are not understood, from 1.
+    bad_lines: Vec<usize>,
 }
 
 impl LockFile {
     /// Reads the lock file of `folder`; an absent one is empty. A line that is not understood covers nothing.
     ///
     /// # Errors
-    /// If a file is there and cannot be read.
+    /// If a file is there and cannot be read, or if others than root and the user of this process may write it: it says whom
+    /// to trust.
     pub fn read(folder: &Path) -> io::Result<Self> {
-        let text = match fs::read_to_string(folder.join(LOCK_FILE)) {
+        let path = folder.join(LOCK_FILE);
+        let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(error),
         };
-        let plugins = text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect();
-        Ok(Self { plugins })
+        if let Some(problem) = writable_by_others(&path, "file") {
+            return Err(io::Error::other(problem));
+        }
+        let mut lock = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            match serde_json::from_str(line) {
+                Ok(plugin) => {
+                    lock.plugins.insert(plugin);
+                }
+                Err(_) if line.trim().is_empty() => {}
+                Err(_) => lock.bad_lines.push(number + 1),
+            }
+        }
+        Ok(lock)
+    }
+
+    /// What is wrong with lines of it, for people; `None` if nothing is.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let (first, more) = self.bad_lines.split_first()?;
+        let others = match more.len() {
+            0 => String::new(),
+            count => format!(" (and {count} more)"),
+        };
+        Some(format!(
+            "line {first}{others} is not understood and covers nothing"
+        ))
     }
 
     /// Whether a file of this name and content is covered.
@@ -81,11 +108,24 @@ pub fn write_lock(folder: &Path) -> io::Result<(LockFile, Vec<(PathBuf, String)>
         }
     }
     let temporary = folder.join(format!(".{LOCK_FILE}.{}", std::process::id()));
-    let mut file = fs::File::create(&temporary)?;
-    for line in &lock.plugins {
-        writeln!(file, "{}", serde_json::to_string(line)?)?;
+    let written = || {
+        // Whatever the umask is: what others may write would not be used.
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o644)
+            .open(&temporary)?;
+        for line in &lock.plugins {
+            writeln!(file, "{}", serde_json::to_string(line)?)?;
+        }
+        file.sync_all()?;
+        fs::rename(&temporary, folder.join(LOCK_FILE))
+    };
+    if let Err(error) = written() {
+        // The first error is the one to tell.
+        fs::remove_file(&temporary).ok();
+        return Err(error);
     }
-    file.sync_all()?;
-    fs::rename(&temporary, folder.join(LOCK_FILE))?;
     Ok((lock, left_out))
 }

@@ -2,7 +2,8 @@
 
 use crate::place::{folder, put};
 use dstack_plugins::{
-    Isolation, LockFile, PluginState, PluginStatus, Plugins, PluginsConfig, write_lock,
+    Isolation, LOCK_FILE, LockFile, PluginState, PluginStatus, Plugins, PluginsConfig,
+    verify_folder, write_lock,
 };
 use std::{
     fs,
@@ -94,6 +95,38 @@ async fn a_changed_file_is_no_longer_covered_by_the_lock_file() {
     bytes.push(0);
     fs::write(&path, bytes).unwrap();
     assert_eq!(isolation(folder.path()), Some(Isolation::Process));
+}
+
+#[tokio::test]
+async fn a_lock_file_that_others_may_write_or_that_nobody_understands_trusts_nothing() {
+    let folder = folder();
+    put(folder.path(), "dstack-backend-fake", "fake");
+    write_lock(folder.path()).unwrap();
+    let lock = folder.path().join(LOCK_FILE);
+    let mode = |mode| fs::set_permissions(&lock, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o666);
+    assert_eq!(isolation(folder.path()), Some(Isolation::Process));
+    let error = verify_folder(folder.path()).unwrap_err().to_string();
+    assert!(
+        error.contains(LOCK_FILE) && error.contains("writable by everybody"),
+        "{error}"
+    );
+    mode(0o644);
+    assert_eq!(isolation(folder.path()), Some(Isolation::InProcess));
+    assert!(
+        verify_folder(folder.path())
+            .unwrap()
+            .iter()
+            .all(|row| row.problem.is_none())
+    );
+
+    let text = fs::read_to_string(&lock).unwrap();
+    fs::write(&lock, &text[..text.len() / 2]).unwrap();
+    assert_eq!(isolation(folder.path()), Some(Isolation::Process));
+    let all = verify_folder(folder.path()).unwrap();
+    let row = all.iter().find(|row| row.name == LOCK_FILE).unwrap();
+    let problem = row.problem.as_deref().unwrap();
+    assert!(problem.contains("line 1 is not understood"), "{problem}");
 }
 
 #[tokio::test]
