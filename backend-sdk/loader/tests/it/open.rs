@@ -4,7 +4,7 @@ use crate::built::plugins;
 use dstack_backend_abi::{HostServices, RResult, RSlice, RStr, RVec, Reply};
 use dstack_backend_loader::{OpenError, Plugin, inspect};
 use serde_json::{Value, json};
-use std::{fs, path::Path, sync::Mutex};
+use std::{fs, path::Path, process::Command, sync::Mutex};
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -174,6 +174,39 @@ fn the_same_file_again_refuses_to_start_twice() {
         matches!(&error, OpenError::Init { reason } if reason.contains("already initialised")),
         "{error}"
     );
+}
+
+#[test]
+fn what_says_that_it_is_a_backend_and_is_none_is_a_short_error() {
+    let manifest = r#"{"schema":1,"name":"c","version":"1","sdk":"none","abi":{"major":1,"minor":0},"capabilities":[]}"#;
+    for (code, word) in [
+        ("int nothing;", "undefined symbol"),
+        (
+            "int nobody_has_this(void); int f(void) { return nobody_has_this(); }",
+            "nobody_has_this",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, library) = (folder.path().join("c.c"), folder.path().join("c.so"));
+        let section = format!(
+            "__attribute__((section(\".dstack.plugin\"), used)) const char manifest[{}] = {manifest:?};\n{code}\n",
+            manifest.len()
+        );
+        fs::write(&source, section).unwrap();
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .args([&library, &source])
+            .status()
+            .unwrap();
+        assert!(built.success());
+        let error = inspect(&library).unwrap().open(services()).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, OpenError::Load { .. }), "{text}");
+        assert!(
+            text.contains(word) && text.lines().count() == 1 && text.len() < 400,
+            "{text}"
+        );
+    }
 }
 
 #[test]
