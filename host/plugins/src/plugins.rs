@@ -36,6 +36,8 @@ struct Inner {
     registry: RwLock<Registry>,
     /// One look through the folders at a time.
     reloading: tokio::sync::Mutex<()>,
+    /// Grows when a look has changed something.
+    changes: tokio::sync::watch::Sender<u64>,
     host: Arc<Host>,
     scopes: AtomicU64,
     /// Opened backends by project and type, each with the configuration that it was opened with.
@@ -89,6 +91,7 @@ impl Plugins {
             config,
             registry: RwLock::new(registry),
             reloading: tokio::sync::Mutex::default(),
+            changes: tokio::sync::watch::Sender::default(),
             host,
             scopes: AtomicU64::new(0),
             opened: Mutex::default(),
@@ -138,8 +141,14 @@ impl Plugins {
         drop((closed, unused));
         if done != Reloaded::default() {
             tracing::info!(added = ?done.added, replaced = ?done.replaced, after_restart = ?done.after_restart, removed = ?done.removed, "backend plugins have changed");
+            self.0.changes.send_modify(|count| *count += 1);
         }
         done
+    }
+
+    /// Tells when a look through the folders has changed something, from now on.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.changes.subscribe()
     }
 
     /// Whether a file that is refused was changed a moment ago, so that another look is worth while.

@@ -2,6 +2,7 @@
 
 mod config;
 mod host_services;
+mod sections;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ use crate::services::host_keys::StoredHostKeys;
 use crate::services::keyring::KeyringError;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
+use sections::Refused;
 
 /// Name of the project that the first start makes.
 pub const FIRST_PROJECT: &str = "main";
@@ -133,6 +135,11 @@ impl Server {
         let config = config::load_or_create(&settings)?;
         let store = Store::open(store_config(&settings)?)?;
         plugins.isolation.extend(config.isolation.clone());
+        // Right after the folder of the variable, if there is one.
+        let second = usize::from(settings.plugin_dir.is_some()).min(plugins.folders.len());
+        plugins
+            .folders
+            .splice(second..second, config.folders.iter().cloned());
         let machine = plugins.machine.as_ref();
         let agents = AgentFiles::new(machine.map(|it| it.agents.clone()).unwrap_or_default());
         let host_keys = StoredHostKeys::load(store.clone()).await?;
@@ -140,6 +147,7 @@ impl Server {
         let (told, plugin_events) = plugin_care::events_channel();
         plugins.events = Some(told);
         let plugins = Plugins::load(plugins);
+        let changes = plugins.changes();
         let keyring = config.keyring.clone();
         let backends = Arc::new(Backends::new(
             store.clone(),
@@ -166,8 +174,9 @@ impl Server {
             agents: agents.clone(),
             hints: sink,
         });
-        let admin_token = prepare(&app, &config).await?;
+        let (admin_token, refused) = prepare(&app, &config).await?;
         let tasks = Tasks::default();
+        sections::try_again(app.clone(), config, refused, changes, &tasks);
         plugin_care::start(&plugins, app.store.clone(), plugin_events, &tasks);
         if !app.settings.background_disabled {
             let remote = Remote::new(dstack_remote::Config {
@@ -285,8 +294,13 @@ fn store_config(settings: &Settings) -> Result<StoreConfig, DbError> {
     })
 }
 
-/// The admin, the first project and what `config.yml` names; all of it is there already after the first start.
-async fn prepare(app: &App, config: &config::Loaded) -> Result<Secret<String>, StartError> {
+/// The admin, the first project and what `config.yml` names; all of it is there already after the first start. Answers the
+/// admin's token, and the sections of backends that could not be used.
+async fn prepare(
+    app: &App,
+    config: &config::Loaded,
+) -> Result<(Secret<String>, Vec<Refused>), StartError> {
+    let mut refused = Vec::new();
     let (admin, token) = app
         .users
         .ensure_admin(app.settings.admin_token.clone())
@@ -296,8 +310,10 @@ async fn prepare(app: &App, config: &config::Loaded) -> Result<Secret<String>, S
         let row = app.projects.ensure(&project.name, admin.id).await?;
         if let Some(backends) = &project.backends {
             let place = |backend, problem| config.place(number, backend, problem);
-            app.backends.apply(&row, backends, &place).await?;
+            for section in app.backends.apply(&row, backends, &place).await? {
+                refused.extend(Refused::new(app, row.clone(), number, section, backends));
+            }
         }
     }
-    Ok(token)
+    Ok((token, refused))
 }

@@ -23,6 +23,9 @@ config! {
         pub default_permissions: Option<DefaultPermissions> = optional,
         /// Plugins for apply policies.
         pub plugins: Option<Vec<String>> = optional,
+        /// Folders in which backends are looked for; ours. Relative ones begin at the file's folder.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub backend_folders: Option<Vec<String>> = optional,
     }
 }
 

@@ -118,7 +118,7 @@ impl Backends {
     }
 
     /// Makes the stored backends of a project what `config.yml` says. A backend that cannot be configured is reported and
-    /// left as it was; one that is in use stays.
+    /// left as it was; one that is in use stays. Answers the numbers of those that were not configured.
     ///
     /// # Errors
     /// The database.
@@ -127,21 +127,12 @@ impl Backends {
         project: &ProjectRow,
         wanted: &[BackendEntry],
         place: &Place<'_>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Vec<usize>, ApiError> {
         let id = project.id;
+        let mut refused = Vec::new();
         for (number, entry) in wanted.iter().enumerate() {
-            match self.configure(project, entry).await {
-                Ok(row) => self.store.write(move |tx| backends::put(tx, &row)).await?,
-                Err(problems) => {
-                    for problem in problems {
-                        tracing::error!(
-                            backend = entry.backend.as_str(),
-                            project = project.name,
-                            "{}; the backend stays as it was, the others are not affected",
-                            place(number, problem)
-                        );
-                    }
-                }
+            if !self.put(project, (number, entry), place).await? {
+                refused.push(number);
             }
         }
         let keep: Vec<BackendType> = wanted.iter().map(|entry| entry.backend.clone()).collect();
@@ -187,7 +178,50 @@ impl Backends {
             );
         }
         self.forget(id);
-        Ok(())
+        Ok(refused)
+    }
+
+    /// Makes one stored backend of a project what its section of `config.yml` says, and the others nothing else. Answers
+    /// whether it is used from now on.
+    ///
+    /// # Errors
+    /// The database.
+    pub async fn apply_one(
+        &self,
+        project: &ProjectRow,
+        section: (usize, &BackendEntry),
+        place: &Place<'_>,
+    ) -> Result<bool, ApiError> {
+        let is_used = self.put(project, section, place).await?;
+        if is_used {
+            self.forget(project.id);
+        }
+        Ok(is_used)
+    }
+
+    async fn put(
+        &self,
+        project: &ProjectRow,
+        (number, entry): (usize, &BackendEntry),
+        place: &Place<'_>,
+    ) -> Result<bool, ApiError> {
+        match self.configure(project, entry).await {
+            Ok(row) => {
+                self.store.write(move |tx| backends::put(tx, &row)).await?;
+                Ok(true)
+            }
+            Err(problems) => {
+                for problem in problems {
+                    tracing::error!(
+                        backend = entry.backend.as_str(),
+                        project = project.name,
+                        "{}; the backend stays as it was, the others are not affected",
+                        place(number, problem)
+                    );
+                }
+                Ok(false)
+            }
+        }
     }
 
     /// Checks a configuration by the plugin's schema and by the plugin itself, and turns it into what is stored.

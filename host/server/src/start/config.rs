@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
 
 use dstack_api::config::{EncryptionKey, Mode, PluginIsolation, ServerConfig, ServerProject};
 use dstack_api::yaml::Document;
@@ -21,6 +22,8 @@ pub(super) struct Loaded {
     pub(super) projects: Vec<ServerProject>,
     /// Where the plugins run for which a project says so.
     pub(super) isolation: BTreeMap<String, Isolation>,
+    /// Folders of backends, absolute.
+    pub(super) folders: Vec<PathBuf>,
     /// The file, for messages about it.
     source: Option<(String, Document)>,
 }
@@ -52,6 +55,7 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
             permissions: Permissions::default(),
             projects: Vec::new(),
             isolation: BTreeMap::new(),
+            folders: Vec::new(),
             source: None,
         });
     }
@@ -65,6 +69,11 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
     let parsed = dstack_api::yaml::parse::<ServerConfig>(&name, &text, Mode::Strict);
     let parsed = parsed.map_err(|errors| StartError::Config(errors.render()))?;
     let mut loaded = read(&name, parsed.value)?;
+    // The path of the file may itself be relative.
+    let beside = path.canonicalize().unwrap_or(path);
+    for folder in &mut loaded.folders {
+        *folder = beside.parent().unwrap_or(&beside).join(&*folder);
+    }
     loaded.source = Document::parse(&text).ok().map(|document| (name, document));
     Ok(loaded)
 }
@@ -101,6 +110,12 @@ fn read(name: &str, config: ServerConfig) -> Result<Loaded, StartError> {
         permissions,
         isolation: isolation(&config.projects),
         projects: config.projects,
+        folders: config
+            .backend_folders
+            .unwrap_or_default()
+            .into_iter()
+            .map(PathBuf::from)
+            .collect(),
         source: None,
     })
 }
@@ -220,6 +235,17 @@ mod tests {
             error.contains("isolation") && error.contains("in_process"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn folders_of_backends_begin_at_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        let text = "projects: []\nbackend_folders: [/opt/backends, mine]\n";
+        std::fs::write(settings.config_path(), text).unwrap();
+        let loaded = load_or_create(&settings).unwrap();
+        let here = folder.path().canonicalize().unwrap();
+        assert_eq!(loaded.folders, ["/opt/backends".into(), here.join("mine")]);
     }
 
     #[test]

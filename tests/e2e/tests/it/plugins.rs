@@ -185,7 +185,9 @@ fn a_new_file_is_used_without_a_restart_and_a_wrong_section_is_named_with_its_pl
     ])?;
     configure(
         &server,
-        "projects:\n- name: main\n  backends:\n  - type: local\n    runtime: process\n    runtme: docker\n  - type: fake\n    folder: /x\n",
+        &format!(
+            "projects:\n- name: main\n  backends:\n  - type: local\n    runtime: process\n    runtme: docker\n  - type: fake\n    folder: {dir}\n"
+        ),
     )?;
     server.spawn()?;
     let log = server.log();
@@ -203,9 +205,18 @@ fn a_new_file_is_used_without_a_restart_and_a_wrong_section_is_named_with_its_pl
         &bin_dir().join("libdstack_backend_fake.so"),
         &folder.path().join("libdstack_backend_fake.so"),
     )?;
+    // Its section of the file waits for it.
     wait_for("the new plugin", Duration::from_secs(20), || {
-        Ok((plugin(&server, "fake")?["state"] == "available").then_some(()))
+        let is_loaded = plugin(&server, "fake")?["state"] == "loaded";
+        let is_used = server
+            .log()
+            .contains("the section of config.yml is used now");
+        Ok((is_loaded && is_used).then_some(()))
     })?;
+    let before = plugin(&server, "fake")?["load"]["calls"].as_u64();
+    ask_offers(&server, "main")?;
+    let after = plugin(&server, "fake")?["load"]["calls"].as_u64();
+    ensure!(after > before, "{before:?} {after:?}");
     fs::remove_file(folder.path().join("libdstack_backend_fake.so"))?;
     let done = server.ok(&["backend", "reload"])?;
     wait_for("the end of the plugin", Duration::from_secs(20), || {
@@ -261,7 +272,7 @@ fn verify_names_what_is_not_as_it_was_locked() -> Result<()> {
 #[test]
 fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
     const RUNS: usize = 50;
-    const MODES: [(&str, &str); 13] = [
+    const MODES: [(&str, &str); 14] = [
         ("null_write", "died of signal 11 (SIGSEGV)"),
         ("abort", "died of signal 6 (SIGABRT)"),
         ("exit", "exited with code 3"),
@@ -269,6 +280,7 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
         ("allocation_bomb", "died of signal 6 (SIGABRT)"),
         ("babble", "was killed, since it sent"),
         ("child_left", "died of signal 6 (SIGABRT)"),
+        ("endless", "a call did not come back"),
         ("panic", "a bug in the backend"),
         ("panic_payload", "a payload that is no text"),
         ("refuse_config", "the token is wrong"),
@@ -281,7 +293,11 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
     ];
     let folder = plugin_folder(&["local", "misbehaving"])?;
     let dir = folder.path().to_string_lossy().into_owned();
-    let mut server = TestServer::prepare(&[("DSTACK_PLUGIN_DIR", &dir)])?;
+    let mut server = TestServer::prepare(&[
+        ("DSTACK_PLUGIN_DIR", &dir),
+        // For the one that never ends.
+        ("DSTACK_BACKEND_DEADLINE_OFFERS", "5"),
+    ])?;
     let mut config =
         "projects:\n- name: main\n  backends:\n  - type: local\n    runtime: process\n".to_owned();
     for mode in MODES.iter().map(|(mode, _)| *mode).chain(["good"]) {
