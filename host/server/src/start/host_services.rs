@@ -68,7 +68,8 @@ fn is_reachable(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else {
         return false;
     };
-    let Some(host) = uri.host() else {
+    // A bare word is read as a host, too.
+    let Some(host) = uri.scheme().and(uri.host()) else {
         return false;
     };
     let host = host.trim_matches(['[', ']']);
