@@ -121,10 +121,13 @@ impl Sign for SigV4 {
 
     fn secrets(&self) -> Vec<String> {
         let token = self.session_token.iter();
-        token
+        let mut all: Vec<String> = token
             .chain([&self.secret_key])
             .map(|secret| secret.expose().clone())
-            .collect()
+            .collect();
+        // Half of a login, and a `Secret` in most configurations; replies that quote the request have it.
+        all.push(self.access_key.clone());
+        all
     }
 }
 
@@ -175,7 +178,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{SigV4, Unsigned};
+    use super::{SigV4, Sign as _, Unsigned};
     use dstack_backend_types::Secret;
 
     /// The examples of the AWS General Reference; key pair and time are theirs.
@@ -218,5 +221,6 @@ mod tests {
     fn nothing_secret_is_printed() {
         let signer = SigV4::new("id", Secret::new("hush".to_owned()), "r", "s");
         assert!(!format!("{signer:?}").contains("hush"));
+        assert_eq!(signer.secrets(), ["hush", "id"]);
     }
 }
