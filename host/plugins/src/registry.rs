@@ -70,9 +70,24 @@ impl Registry {
             let old = before.remove(&name);
             let resident = self.resident.get(&name).cloned();
             let version = file.manifest.version.clone();
+            // A file that was put in place runs in a child until it is locked; then it stays there if this process has the
+            // code of an earlier one.
+            let stays_out = isolation == Isolation::InProcess
+                && old.as_ref().is_some_and(|old| !old.is_resident())
+                && resident
+                    .as_ref()
+                    .is_some_and(|resident| resident.sha256 != file.sha256);
+            let isolation = if stays_out {
+                Isolation::Process
+            } else {
+                isolation
+            };
+            let note = stays_out.then(|| {
+                "in a process of its own until a restart: the server still holds an earlier version".to_owned()
+            });
             let slot = match (old.clone().or(resident), isolation) {
                 (Some(old), _) if is_same(&old, &file, isolation) => {
-                    old.set_newer(None);
+                    old.set_newer(note);
                     old
                 }
                 (Some(old), Isolation::InProcess) if old.is_resident() => {
@@ -90,7 +105,9 @@ impl Registry {
                 }
                 (_, isolation) => {
                     let stats = Arc::clone(self.stats.entry(name.clone()).or_default());
-                    Arc::new(Slot::new(file, isolation, config, host, stats))
+                    let slot = Slot::new(file, isolation, config, host, stats);
+                    slot.set_newer(note);
+                    Arc::new(slot)
                 }
             };
             match &old {

@@ -110,6 +110,28 @@ async fn in_this_process_a_new_file_waits_for_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_locked_later_stays_in_its_process_until_a_restart() {
+    let folder = folder();
+    let path = put(folder.path(), PACKAGE, "bad");
+    write_lock(folder.path()).unwrap();
+    let plugins = Plugins::load(config_of(folder.path()));
+    let own = std::process::id().to_string();
+    assert_eq!(pid(&plugins, folder.path()).await, own);
+
+    upgrade(&path, 1);
+    assert_eq!(plugins.reload().await.replaced, ["misbehaving"]);
+    let child = pid(&plugins, folder.path()).await;
+    assert_ne!(child, own);
+    write_lock(folder.path()).unwrap();
+    assert_eq!(plugins.reload().await, Reloaded::default());
+    assert_eq!(pid(&plugins, folder.path()).await, child);
+    let status = plugins.list().remove(0);
+    assert_eq!(status.isolation, Some(Isolation::Process));
+    assert!(status.error.unwrap().contains("until a restart"));
+    plugins.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_gone_is_named_until_it_is_back() {
     let folder = folder();
     let path = put(folder.path(), PACKAGE, "bad");
