@@ -282,7 +282,7 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
         ("allocation_bomb", "died of signal 6 (SIGABRT)"),
         ("babble", "was killed, since it sent"),
         ("child_left", "died of signal 6 (SIGABRT)"),
-        ("endless", "a call did not come back"),
+        ("endless", "no answer within 5000 ms"),
         ("panic", "a bug in the backend"),
         ("panic_payload", "a payload that is no text"),
         ("refuse_config", "the token is wrong"),
