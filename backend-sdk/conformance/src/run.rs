@@ -312,6 +312,16 @@ fn one(
     match verdict {
         Ok(()) => Outcome::Passed,
         Err(Stop::Skip(reason)) => Outcome::Skipped { reason },
+        // What a backend does without its provider says nothing about it, but what it tells of secrets does.
+        Err(Stop::Fail(_))
+            if !check.id.starts_with("secrets.") && missed_provider(plan, &session) =>
+        {
+            Outcome::Skipped {
+                reason:
+                    "asks the provider, and there is none: use --provider URL or `.provider(…)`"
+                        .to_owned(),
+            }
+        }
         Err(Stop::Fail(mut failure)) => {
             for text in [&mut failure.expected, &mut failure.seen] {
                 *text = crate::http::redacted(text, &plan.secrets);
@@ -320,6 +330,14 @@ fn one(
             Outcome::Failed(*failure)
         }
     }
+}
+
+/// Whether a request was refused since there is nobody to send it to.
+fn missed_provider(plan: &Plan, session: &Session) -> bool {
+    matches!(plan.settings.way, Way::None)
+        && session.since(0).iter().any(
+            |event| matches!(event, Event::Http(exchange) if !exchange.is_fault && exchange.reply.is_err()),
+        )
 }
 
 /// The last of what went by, without secrets.

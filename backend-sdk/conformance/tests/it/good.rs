@@ -76,6 +76,19 @@ fn without_a_configuration_one_is_made_up() {
 }
 
 #[test]
+fn without_a_provider_what_asks_it_is_skipped() {
+    let report = Suite::new(cloud::plugin())
+        .config(json!({"token": "any-token"}))
+        .isolation(Isolation::InProcess)
+        .report()
+        .unwrap();
+    let (passed, failed, _) = report.counts();
+    assert!(passed >= 10 && failed == 0, "{report}");
+    assert!(skipped(&report).contains(&"create.made"), "{report}");
+    assert!(report.to_string().contains("--provider"), "{report}");
+}
+
+#[test]
 fn set_ups_that_make_no_sense_say_so() {
     let unknown = Suite::new(cloud::plugin())
         .only(["nonsense"])
