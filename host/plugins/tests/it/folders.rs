@@ -121,7 +121,8 @@ async fn a_lock_file_that_others_may_write_or_that_nobody_understands_trusts_not
     );
 
     let text = fs::read_to_string(&lock).unwrap();
-    fs::write(&lock, &text[..text.len() / 2]).unwrap();
+    let (half, _) = text.split_at(text.len() / 2);
+    fs::write(&lock, half).unwrap();
     assert_eq!(isolation(folder.path()), Some(Isolation::Process));
     let all = verify_folder(folder.path()).unwrap();
     let row = all.iter().find(|row| row.name == LOCK_FILE).unwrap();
