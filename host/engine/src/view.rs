@@ -96,7 +96,8 @@ pub struct FleetFacts {
     pub pool: Vec<InstanceRow>,
     /// Instances that are neither terminating nor terminated nor deleted.
     pub living: u32,
-    /// Those of them that are busy, or placeholders of submitted jobs.
+    /// Those of them with jobs on them, or placeholders of submitted jobs. A machine whose last job has ended is free,
+    /// even before its own step has made it idle.
     pub taken: u32,
     /// The instance that fixes backend, region and zone of a cluster: the oldest living one with
     /// provisioning data. Only for cluster fleets.

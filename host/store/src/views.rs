@@ -61,7 +61,7 @@ const POOL: Sql = sql!(
      AND i.health <> 'failure' AND i.total_blocks > i.busy_blocks ORDER BY coalesce(i.price, 0), i.instance_num, i.id LIMIT 200"
 );
 const TAKEN: Sql = sql!(
-    "SELECT count(*) FROM instances WHERE fleet_id = ?1 AND deleted = 0 AND (status = 'busy' \
+    "SELECT count(*) FROM instances WHERE fleet_id = ?1 AND deleted = 0 AND ((status = 'busy' AND busy_blocks > 0) \
      OR (status IN ('pending', 'provisioning') AND owner_job IS NOT NULL))"
 );
 const MASTER: Sql = sql!(

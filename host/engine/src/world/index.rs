@@ -49,7 +49,7 @@ fn made_key(instance: &InstanceRow) -> Option<(Timestamp, u32, InstanceId)> {
 
 fn is_taken(instance: &InstanceRow) -> bool {
     instance.is_living()
-        && (instance.status == InstanceStatus::Busy
+        && ((instance.status == InstanceStatus::Busy && instance.busy_blocks > 0)
             || (instance.owner_job.is_some()
                 && matches!(
                     instance.status,

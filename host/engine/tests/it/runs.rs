@@ -191,12 +191,22 @@ fn an_abort_after_a_stop_ends_the_grace_time() {
 
 #[test]
 fn the_next_job_reuses_the_idle_machine() {
-    let mut bed = Bed::new(json!({}), json!({}));
+    the_next_job_takes(dstack_api::instances::InstanceStatus::Idle);
+}
+
+/// Its blocks are free as soon as the job before has ended; the machine's own step, which makes it idle, may come later.
+#[test]
+fn the_next_job_reuses_a_machine_that_was_freed_a_moment_ago() {
+    the_next_job_takes(dstack_api::instances::InstanceStatus::Busy);
+}
+
+fn the_next_job_takes(status: dstack_api::instances::InstanceStatus) {
+    let mut bed = Bed::new(json!({"nodes": "0..1"}), json!({}));
     let first = bed.job(0);
     bed.place(first, &offer(1.0, false), at(1));
     let id = bed.world.job(first).unwrap().instance_id.unwrap();
     let mut instance = bed.world.instance(id).unwrap().clone();
-    instance.status = dstack_api::instances::InstanceStatus::Idle;
+    instance.status = status;
     instance.busy_blocks = 0;
     bed.world.put_instance(instance);
     let mut job = bed.world.job(first).unwrap().clone();
