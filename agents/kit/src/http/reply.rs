@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
@@ -59,6 +59,13 @@ impl Reply {
     /// The reply as hyper wants it.
     pub fn into_response(self) -> Response<Body> {
         self.0
+    }
+
+    /// The same, as the last one on its connection.
+    pub(super) fn closing(mut self) -> Self {
+        let close = HeaderValue::from_static("close");
+        self.0.headers_mut().insert(CONNECTION, close);
+        self
     }
 
     fn with(status: StatusCode, content_type: HeaderValue, bytes: Vec<u8>) -> Self {

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 
 use super::request::percent_decode;
 use super::{HttpError, Reply, Request};
@@ -80,6 +80,13 @@ impl<S: Send + Sync + 'static> Router<S> {
         if let Some(observer) = self.observer {
             observer(&self.state);
         }
+        let refused = |error: HttpError, has_body: bool| {
+            let reply = Reply::from(error);
+            // A refusal may leave a body unread. What is still on its way would stand where the next request is
+            // expected, so the connection ends; said openly, or a client would use it again and find it closed.
+            if has_body { reply.closing() } else { reply }
+        };
+        let has_body = !request.body().is_end_stream();
         let mut is_known_path = false;
         for (method, pattern, handler) in &self.routes {
             let Some(params) = match_path(pattern, request.uri().path()) else {
@@ -93,7 +100,7 @@ impl<S: Send + Sync + 'static> Router<S> {
                 };
                 return handler(Arc::clone(&self.state), request)
                     .await
-                    .unwrap_or_else(Reply::from);
+                    .unwrap_or_else(|error| refused(error, has_body));
             }
         }
         let status = if is_known_path {
@@ -101,7 +108,7 @@ impl<S: Send + Sync + 'static> Router<S> {
         } else {
             StatusCode::NOT_FOUND
         };
-        Reply::from(HttpError::new(status, ""))
+        refused(HttpError::new(status, ""), has_body)
     }
 }
 

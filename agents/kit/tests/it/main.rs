@@ -34,6 +34,7 @@ fn router(state: &Arc<State>) -> Router<State> {
             Ok(Reply::json(&request.json::<Value>().await?))
         })
         .get("/empty", async |_, _| Ok(Reply::empty()))
+        .post("/refuse", async |_, _| Err(HttpError::conflict("not now")))
         .get("/refuse", async |_, _| Err(HttpError::conflict("not now")))
         .get("/panic", async |_, _| panic!("on purpose"))
         .get("/slow", async |state: Arc<State>, _| {
@@ -133,6 +134,30 @@ async fn replies_and_refusals_look_as_clients_expect() {
             .await
             .ends_with("{\"a\":1}\n")
     );
+}
+
+/// Or a client would send its next request where it is closed.
+#[tokio::test]
+async fn a_refusal_that_leaves_a_body_unread_says_that_the_connection_ends() {
+    let (_, _, port, _) = start(any_port()).await;
+    let first = async |head: &str, length: usize| {
+        let address = ("127.0.0.1", port.unwrap());
+        let mut io = TcpStream::connect(address).await.unwrap();
+        let text = format!("{head} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+        io.write_all(text.as_bytes()).await.unwrap();
+        let mut reply = vec![0; 1024];
+        let n = io.read(&mut reply).await.unwrap();
+        String::from_utf8_lossy(&reply[..n]).into_owned()
+    };
+    for head in ["POST /refuse", "POST /nowhere", "PUT /echo"] {
+        let reply = first(head, 10).await;
+        assert!(
+            reply.contains("\r\nconnection: close\r\n"),
+            "{head}: {reply}"
+        );
+        let reply = first(head, 0).await;
+        assert!(!reply.contains("connection: close"), "{head}: {reply}");
+    }
 }
 
 #[tokio::test]

@@ -58,10 +58,13 @@ async fn requests_arrive_as_they_were_made() {
 async fn connections_are_shared() {
     let (probe, server) = (Probe::new(), Server::start().await);
     let step = json!({"do": "http", "url": server.url("/")});
-    for _ in 0..3 {
+    for _ in 0..10 {
         probe.run(json!([step, step])).await;
     }
-    assert_eq!((server.seen.begun(), server.seen.connections()), (6, 1));
+    assert_eq!(server.seen.begun(), 20);
+    // A request that follows at once may find the connection before it not yet given back.
+    let connections = server.seen.connections();
+    assert!(connections < 10, "{connections} connections");
 }
 
 #[tokio::test(flavor = "multi_thread")]

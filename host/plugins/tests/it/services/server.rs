@@ -187,7 +187,12 @@ async fn reply(request: Request<Incoming>, seen: &Seen) -> Response<Body> {
             .header("trailer", "grpc-status")
             .body(stream(number(), true))
             .unwrap(),
-        "/early" => response.status(413).body(whole("too much")).unwrap(),
+        "/early" => {
+            // As a server with manners: what is on its way is still read, so that the answer is not lost.
+            let mut body = request.into_body();
+            tokio::spawn(async move { while let Some(Ok(_)) = body.frame().await {} });
+            response.status(413).body(whole("too much")).unwrap()
+        }
         "/sink" => match request.into_body().collect().await {
             Ok(body) => {
                 let trailers: Vec<(String, String)> = body
