@@ -35,7 +35,7 @@ pub use bootstrap::{Bootstrap, StandardBootstrap};
 pub use choose::{ProfileChoice, choose_profile};
 pub use client::{merge_ports, prepare, prepare_fleet, prepare_run};
 pub use image::{DefaultImages, DefaultRegistry, ImageName};
-pub use jobs::{ImageFacts, JobSettings, replica_jobs};
+pub use jobs::{ImageFacts, ImagesFacts, JobSettings, replica_jobs};
 pub use others::{
     check_fleet, check_gateway, check_volume, fleet_requirements, gateway_domain,
     merged_fleet_profile,
@@ -43,8 +43,8 @@ pub use others::{
 pub use preview::{effective_form, preview_jobs};
 pub use run::{EffectiveRun, effective_run, merged_profile};
 pub use shape::{
-    image_names, initial_job_count, jobs_per_replica, replica_bounds, replica_group_count,
-    replica_group_names,
+    ImageNeed, image_names, image_needs, initial_job_count, jobs_per_replica, replica_bounds,
+    replica_group_count, replica_group_names,
 };
 pub use update::update_in_place;
 
@@ -136,9 +136,7 @@ pub enum PlanError {
     ArmDocker,
     #[error("the image {0} has no command; set `commands`")]
     NoCommand(String),
-    #[error(
-        "`commands` must be set: what the image {0} starts by itself is not known, since this server does not look into images"
-    )]
+    #[error("`commands` must be set: what the image {0} starts by itself is not known")]
     UnknownCommand(String),
     #[error("\"{text}\" cannot be split into words: {source}")]
     Entrypoint {

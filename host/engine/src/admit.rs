@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dstack_api::config::PythonVersion;
 use dstack_api::jobs::{JobSpec, JobStatus};
 use dstack_api::plan::{
-    DefaultImages, DefaultRegistry, ImageFacts, JobSettings, PlanError, StandardBootstrap,
+    DefaultImages, DefaultRegistry, ImagesFacts, JobSettings, PlanError, StandardBootstrap,
     merged_profile, replica_bounds, replica_jobs,
 };
 use dstack_api::runs::{RunSpec, RunStatus, ServiceSpec};
@@ -28,8 +28,6 @@ pub struct JobDefaults {
     pub registry: Option<DefaultRegistry>,
     /// The Python used when none is named.
     pub python: PythonVersion,
-    /// What is known about images, by name.
-    pub facts: BTreeMap<String, ImageFacts>,
 }
 
 impl Default for JobDefaults {
@@ -38,7 +36,6 @@ impl Default for JobDefaults {
             images: DefaultImages::default(),
             registry: None,
             python: PythonVersion::Py312,
-            facts: BTreeMap::new(),
         }
     }
 }
@@ -67,6 +64,8 @@ pub struct NewRun {
     pub spec: Arc<RunSpec>,
     /// Address and model of a service.
     pub service: Option<Arc<ServiceSpec>>,
+    /// What is known about its images.
+    pub images: Option<Arc<ImagesFacts>>,
 }
 
 /// The rows of a new run: with a schedule the run waits, else its jobs are there at once.
@@ -105,6 +104,7 @@ pub fn run(
         priority: i64::from(new.spec.configuration.base().priority.unwrap_or(0)),
         desired_replicas: BTreeMap::new(),
         service: new.service.clone(),
+        images: new.images.clone(),
         deleted: false,
     };
     // Made in any case, so that a specification that cannot become jobs is refused now, not when it fires.
@@ -142,12 +142,13 @@ pub fn jobs(
     ids: &mut Ids,
 ) -> Result<Vec<JobRow>, AdmitError> {
     let profile = merged_profile(&run.spec.configuration, run.spec.profile.as_ref());
+    let unknown = ImagesFacts::new();
     let settings = JobSettings {
         images: &defaults.images,
         registry: defaults.registry.as_ref(),
         python: defaults.python,
         bootstrap: &StandardBootstrap,
-        facts: &defaults.facts,
+        facts: run.images.as_deref().unwrap_or(&unknown),
     };
     let mut out = Vec::new();
     let mut replica_num = 0;

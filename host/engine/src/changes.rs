@@ -23,6 +23,7 @@ use std::time::Duration;
 use dstack_api::fleets::{FleetSpec, FleetStatus};
 use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
 use dstack_api::jobs::{JobStatus, JobTerminationReason};
+use dstack_api::plan::ImagesFacts;
 use dstack_api::runs::{RunSpec, RunStatus, RunTerminationReason};
 use dstack_backend_types::{
     BackendType, InstanceOfferWithAvailability, JobProvisioningData, JobRuntimeData,
@@ -318,6 +319,7 @@ pub struct RunPatch {
     pub termination_reason: Option<Option<RunTerminationReason>>,
     pub fleet_id: Option<Option<FleetId>>,
     pub spec: Option<Arc<RunSpec>>,
+    pub images: Option<Option<Arc<ImagesFacts>>>,
     pub next_triggered_at: Option<Option<Timestamp>>,
     pub resubmission_attempt: Option<u32>,
     pub deployment_num: Option<u32>,
@@ -335,6 +337,7 @@ impl RunPatch {
             termination_reason: None,
             fleet_id: None,
             spec: None,
+            images: None,
             next_triggered_at: None,
             resubmission_attempt: None,
             deployment_num: None,

@@ -152,6 +152,7 @@ impl App {
             store.clone(),
             clouds.clone(),
             users.clone(),
+            keyring.clone(),
             settings.clone(),
         ));
         let pulls = Arc::new(Pulls::default());

@@ -29,6 +29,7 @@ pub mod pipelines;
 mod plugin_care;
 pub mod ports;
 mod pulls;
+mod registry;
 mod routes;
 mod services;
 pub mod settings;

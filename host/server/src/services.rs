@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod fleets;
 pub(crate) mod gpus;
 pub(crate) mod host_keys;
+pub(crate) mod images;
 pub(crate) mod keyring;
 pub(crate) mod ledger;
 pub(crate) mod names;

@@ -24,6 +24,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 3,
         sqlite: include_str!("migrations/sqlite/0003_side_resources.sql"),
     },
+    Migration {
+        number: 4,
+        sqlite: include_str!("migrations/sqlite/0004_run_images.sql"),
+    },
 ];
 
 /// Brings the schema to the newest number.

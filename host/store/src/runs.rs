@@ -20,7 +20,7 @@ macro_rules! columns {
     () => {
         "r.id, r.project_id, r.user_id, r.fleet_id, r.name, r.status, r.termination_reason, r.submitted_at, \
          r.last_processed_at, r.next_triggered_at, r.resubmission_attempt, r.deployment_num, r.priority, \
-         r.desired_replicas, r.deleted, d.spec, d.service"
+         r.desired_replicas, r.deleted, d.spec, d.service, d.images"
     };
 }
 
@@ -39,7 +39,8 @@ const INSERT: Sql = sql!(
      next_triggered_at, resubmission_attempt, deployment_num, priority, desired_replicas, deleted, last_processed_at, \
      look_again_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
 );
-const INSERT_DATA: Sql = sql!("INSERT INTO run_data (id, spec, service) VALUES (?1, ?2, ?3)");
+const INSERT_DATA: Sql =
+    sql!("INSERT INTO run_data (id, spec, service, images) VALUES (?1, ?2, ?3, ?4)");
 pub(crate) const ACTIVE_IN_PROJECT: Sql = sql!(
     "SELECT name FROM runs WHERE project_id = ?1 AND active = 1 ORDER BY submitted_at DESC, id ASC LIMIT ?2"
 );
@@ -68,6 +69,7 @@ fn from_row(mut row: Row<'_>) -> Result<RunRow, DbError> {
         deleted: row.take()?,
         spec: Arc::new(row.json()?),
         service: row.json_opt()?.map(Arc::new),
+        images: row.json_opt()?.map(Arc::new),
     })
 }
 
@@ -111,7 +113,8 @@ pub fn insert(tx: &mut dyn Tx, run: &RunRow, due: Timestamp) -> Result<(), DbErr
         params![
             run.id,
             json("the specification of a run", &*run.spec)?,
-            service
+            service,
+            json_opt("the images of a run", run.images.as_deref())?,
         ],
     )?;
     Ok(())
@@ -146,6 +149,11 @@ pub(crate) fn patch(tx: &mut dyn Tx, patch: &RunPatch, now: Timestamp) -> Result
         "spec",
         json_opt("the specification of a run", patch.spec.as_deref())?,
     );
+    let images = patch
+        .images
+        .as_ref()
+        .map(|images| json_opt("the images of a run", images.as_deref()));
+    data.set("images", images.transpose()?);
     data.run(tx, patch.id)?;
     Ok(())
 }

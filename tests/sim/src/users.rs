@@ -124,6 +124,7 @@ pub fn submit(
         name: name.into(),
         spec: Arc::new(spec),
         service: None,
+        images: None,
     };
     let defaults = Arc::clone(&world.defaults);
     let (id, changes) =

@@ -13,6 +13,7 @@ use crate::process::{output, root, run, succeeds, target};
 /// Debian packages that tests use, beside what a Rust machine has.
 const PACKAGES: &[&str] = &[
     "docker.io",
+    "docker-registry",
     "iptables",
     "cgroupfs-mount",
     "openssh-server",

@@ -28,8 +28,12 @@ pub(super) const WORKFLOW: &str = "/workflow";
 /// The run's name inside job names while it has none.
 const DRY_RUN: &str = "dry-run";
 
+/// What is known about images, by the names of [`super::image_names`].
+pub type ImagesFacts = BTreeMap<String, ImageFacts>;
+
 /// What is known about an image.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct ImageFacts {
     /// The architectures it is made for; empty if unknown.
     pub architectures: Vec<CpuArchitecture>,
@@ -52,7 +56,7 @@ pub struct JobSettings<'a> {
     /// The commands around a person's own ones.
     pub bootstrap: &'a dyn Bootstrap,
     /// What is known about images, by the names of [`super::image_names`].
-    pub facts: &'a BTreeMap<String, ImageFacts>,
+    pub facts: &'a ImagesFacts,
 }
 
 impl std::fmt::Debug for JobSettings<'_> {

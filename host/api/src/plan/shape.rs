@@ -86,3 +86,67 @@ pub fn image_names(run: &RunConfiguration) -> Vec<Option<(String, Option<Registr
         _ => vec![own(None)],
     }
 }
+
+/// What has to be known about an image before jobs can be made of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageNeed {
+    /// The image as written.
+    pub image: String,
+    /// The login as written.
+    pub auth: Option<RegistryAuth>,
+    /// Without it there is no command to start.
+    pub is_command_open: bool,
+}
+
+/// The images to look up: where the run leaves the user, the architecture or the command to them.
+pub fn image_needs(run: &RunConfiguration) -> Vec<ImageNeed> {
+    let base = run.base();
+    let groups: Vec<Option<&ReplicaGroup>> = match run {
+        RunConfiguration::Service(service) if service.groups().is_some() => {
+            service.groups().into_iter().flatten().map(Some).collect()
+        }
+        _ => vec![None],
+    };
+    let mut needs: Vec<ImageNeed> = Vec::new();
+    for (group, named) in groups.into_iter().zip(image_names(run)) {
+        let Some((image, auth)) = named else { continue };
+        let is_command_open = base.entrypoint.is_none() && has_no_commands(run, group);
+        let resources = group.map_or(&base.resources, |group| &group.resources);
+        let node_archs_known = match run {
+            RunConfiguration::Task(task) => task.groups.as_ref().map(|groups| {
+                groups
+                    .iter()
+                    .all(|group| group.resources.cpu.arch.is_some())
+            }),
+            RunConfiguration::Service(_) | RunConfiguration::DevEnvironment(_) => None,
+        };
+        let is_arch_known = node_archs_known.unwrap_or(resources.cpu.arch.is_some());
+        if !is_command_open && base.user.is_some() && is_arch_known {
+            continue;
+        }
+        match needs
+            .iter_mut()
+            .find(|need| need.image == image && need.auth == auth)
+        {
+            Some(known) => known.is_command_open |= is_command_open,
+            None => needs.push(ImageNeed {
+                image,
+                auth,
+                is_command_open,
+            }),
+        }
+    }
+    needs
+}
+
+fn has_no_commands(run: &RunConfiguration, group: Option<&ReplicaGroup>) -> bool {
+    match (run, group) {
+        (_, Some(group)) => group.commands.is_empty(),
+        (RunConfiguration::Task(task), None) => match &task.groups {
+            Some(groups) => groups.iter().any(|group| group.commands.is_empty()),
+            None => task.commands.is_empty(),
+        },
+        (RunConfiguration::Service(service), None) => service.commands.is_empty(),
+        (RunConfiguration::DevEnvironment(_), None) => false,
+    }
+}

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dstack_api::plan::ImagesFacts;
 use dstack_api::runs::{RunSpec, RunStatus, RunTerminationReason, ServiceSpec};
 use jiff::Timestamp;
 
@@ -44,6 +45,9 @@ pub struct RunRow {
     pub desired_replicas: BTreeMap<String, u32>,
     /// Address and model of a service, made at submission.
     pub service: Option<Arc<ServiceSpec>>,
+    /// What the registries told of its images when it was submitted or updated, by name; jobs made later start the
+    /// same way, whatever became of a tag.
+    pub images: Option<Arc<ImagesFacts>>,
     /// Deleted by a user, or replaced by a newer run of its name.
     pub deleted: bool,
 }

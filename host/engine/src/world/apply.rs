@@ -318,6 +318,7 @@ impl World {
             termination_reason,
             fleet_id,
             spec,
+            images,
             next_triggered_at,
             resubmission_attempt,
             deployment_num,

@@ -98,6 +98,7 @@ impl Bed {
             name: "r".into(),
             spec: Arc::new(serde_json::from_value(spec).unwrap()),
             service: None,
+            images: None,
         };
         let defaults = Arc::clone(&world.defaults);
         let (run, changes) = admit::run(&new, &defaults, at(0), &mut ids).unwrap();

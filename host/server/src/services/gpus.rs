@@ -41,7 +41,8 @@ pub(crate) async fn list(
         ..OfferOptions::default()
     };
     let spec = planner.effective(&access.user, request.run_spec).await?;
-    let jobs = planner.jobs(&spec)?;
+    let images = planner.images(access.project.id, &spec).await?;
+    let jobs = planner.jobs(&spec, images.as_deref())?;
     let Some(job) = jobs.first() else {
         return Ok(ListGpusResponse::default());
     };

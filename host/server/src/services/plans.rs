@@ -6,7 +6,8 @@ use std::sync::Arc;
 use dstack_api::config::{MountPoint, RunConfiguration, ServiceConfiguration};
 use dstack_api::jobs::{JobPlan, JobSpec};
 use dstack_api::plan::{
-    self, DefaultImages, DefaultRegistry, JobSettings, PlanError, PlanLimits, StandardBootstrap,
+    self, DefaultImages, DefaultRegistry, ImagesFacts, JobSettings, PlanError, PlanLimits,
+    StandardBootstrap,
 };
 use dstack_api::repos::{RunRepoData, VIRTUAL_REPO_ID};
 use dstack_api::runs::{RunSpec, ServiceModelSpec, ServiceSpec};
@@ -19,12 +20,16 @@ use dstack_store::users::UserRow;
 use dstack_store::{Store, views};
 use futures_util::future::join_all;
 
+use super::images::Images;
+use super::keyring::Keyring;
 use super::names;
 use super::users::Users;
 use crate::error::ApiError;
 use crate::ports::{Clouds, OfferQuery};
 use crate::settings::{self, Settings};
 
+/// The type of the backend that offers the server's own machine.
+const THIS_MACHINE: &str = "local";
 /// Offers looked at for each fleet.
 const OFFERS_PER_FLEET: usize = 100;
 /// Offers looked at where no fleet limits them.
@@ -35,6 +40,7 @@ pub(crate) struct Planner {
     store: Store,
     clouds: Arc<dyn Clouds>,
     users: Arc<Users>,
+    images: Images,
     settings: Settings,
 }
 
@@ -115,14 +121,36 @@ impl Planner {
         store: Store,
         clouds: Arc<dyn Clouds>,
         users: Arc<Users>,
+        keyring: Keyring,
         settings: Settings,
     ) -> Self {
+        let images = Images::new(store.clone(), keyring, job_defaults(&settings).registry);
         Self {
             store,
             clouds,
             users,
+            images,
             settings,
         }
+    }
+
+    /// What has to be known about the images of a run before it has jobs.
+    ///
+    /// # Errors
+    /// 400 when there is no such image, or nobody can tell what it starts.
+    pub(crate) async fn images(
+        &self,
+        project: ProjectId,
+        spec: &RunSpec,
+    ) -> Result<Option<Arc<ImagesFacts>>, ApiError> {
+        let backends = self.clouds.backends(project).await;
+        // This machine and own hosts may have images that no registry has.
+        let may_be_on_machine = backends
+            .iter()
+            .all(|backend| backend.name.as_str() == THIS_MACHINE);
+        self.images
+            .facts(project, &spec.configuration, may_be_on_machine)
+            .await
     }
 
     pub(crate) fn defaults(&self) -> JobDefaults {
@@ -189,14 +217,19 @@ impl Planner {
     }
 
     /// The jobs a run would have: all nodes of a task, one replica for each group of a service.
-    pub(crate) fn jobs(&self, spec: &RunSpec) -> Result<Vec<JobSpec>, ApiError> {
+    pub(crate) fn jobs(
+        &self,
+        spec: &RunSpec,
+        images: Option<&ImagesFacts>,
+    ) -> Result<Vec<JobSpec>, ApiError> {
         let defaults = self.defaults();
+        let unknown = ImagesFacts::new();
         let settings = JobSettings {
             images: &defaults.images,
             registry: defaults.registry.as_ref(),
             python: defaults.python,
             bootstrap: &StandardBootstrap,
-            facts: &defaults.facts,
+            facts: images.unwrap_or(&unknown),
         };
         let profile = plan::merged_profile(&spec.configuration, spec.profile.as_ref());
         let mut jobs = Vec::new();

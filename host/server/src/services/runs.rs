@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use dstack_api::plan::update_in_place;
+use dstack_api::plan::{ImagesFacts, update_in_place};
 use dstack_api::repos::{RepoInfo, RunRepoData};
 use dstack_api::runs::{
     ApplyAction, ApplyRunPlanRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest, Run,
@@ -50,6 +50,7 @@ struct Order {
     user: UserId,
     spec: RunSpec,
     service: Option<dstack_api::runs::ServiceSpec>,
+    images: Option<Arc<ImagesFacts>>,
     defaults: JobDefaults,
     /// What the client compared with, defaults filled in.
     seen: Option<(Uuid, RunSpec)>,
@@ -194,7 +195,8 @@ impl Runs {
             .planner
             .effective(&access.user, request.run_spec.clone())
             .await?;
-        let jobs = self.planner.jobs(&effective)?;
+        let images = self.planner.images(access.project.id, &effective).await?;
+        let jobs = self.planner.jobs(&effective, images.as_deref())?;
         let job_plans = self
             .planner
             .job_plans(&access.project, &effective, jobs, options)
@@ -243,6 +245,7 @@ impl Runs {
             .planner
             .effective(&access.user, request.plan.run_spec)
             .await?;
+        let images = self.planner.images(access.project.id, &effective).await?;
         let name = effective.run_name.clone().unwrap_or_default();
         let service = self
             .planner
@@ -259,6 +262,7 @@ impl Runs {
             user: access.user.id,
             spec: effective,
             service,
+            images,
             defaults: self.planner.defaults(),
             seen,
             force: request.force,
@@ -375,6 +379,7 @@ impl Order {
             name: name.as_str().into(),
             spec: Arc::new(self.spec),
             service: self.service.map(Arc::new),
+            images: self.images,
         };
         let (id, changes) = admit::run(&new, &self.defaults, now(), &mut chance())
             .map_err(|error| refused(&error))?;
@@ -410,6 +415,7 @@ impl Order {
                 self.spec.configuration.base().priority.unwrap_or(0),
             )),
             spec: Some(Arc::new(self.spec)),
+            images: Some(self.images),
             deployment_num: Some(number),
             ..RunPatch::of(active.id)
         });

@@ -7,5 +7,6 @@
 
 mod api;
 mod client;
+mod images;
 mod metrics;
 mod wire;

@@ -96,6 +96,7 @@ pub(crate) fn run(user: UserId, project: ProjectId, number: u128) -> RunRow {
         priority: 0,
         desired_replicas: BTreeMap::new(),
         service: None,
+        images: None,
         deleted: false,
     }
 }

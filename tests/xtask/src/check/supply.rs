@@ -53,6 +53,8 @@ const DOUBLES: &[(&str, &str)] = &[
     ("cpufeatures", "follows sha1"),
     ("generic-array", "follows sha1 and ssh-key"),
     ("tower-http", "reqwest needs 0.6"),
+    ("strum", "oci-client needs 0.27"),
+    ("strum_macros", "follows strum"),
     (
         "bit-vec",
         "jsonschema and rcgen, which only tests use, need 0.8 and 0.9",
