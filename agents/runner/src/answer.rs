@@ -1,97 +1,81 @@
 //! The answer to a pull. It may be large, so that its logs are read from the disk piece by piece while it is written.
 
+use std::io::{self, Write};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dstack_agent_protocol::runner::{JobStateEvent, LogEvent};
-use serde::ser::{Error, SerializeSeq};
-use serde::{Serialize, Serializer};
+use dstack_agent_protocol::runner::JobStateEvent;
 
 use crate::history::{Entry, Selection};
-use crate::spool::{Piece, Reader};
+use crate::spool::Reader;
 
-/// Serializes as [`dstack_agent_protocol::runner::PullResponse`].
-#[derive(Debug, Serialize)]
+/// A [`PullResponse`](dstack_agent_protocol::runner::PullResponse), to be written as JSON.
+///
+/// Written by hand: a log in base64 has nothing to escape, and all of a job's output passes here.
+#[derive(Debug)]
 pub(crate) struct Answer<'a> {
-    job_states: Vec<JobStateEvent>,
-    job_logs: Logs<'a>,
-    runner_logs: Logs<'a>,
-    last_updated: i64,
-    no_connections_secs: i64,
-    has_more: bool,
+    pub(crate) selection: &'a Selection,
+    pub(crate) reader: &'a Reader,
+    pub(crate) no_connections_secs: i64,
+    pub(crate) has_more: bool,
 }
 
-impl<'a> Answer<'a> {
-    pub(crate) fn new(
-        selection: &'a Selection,
-        reader: &'a Reader,
-        no_connections_secs: i64,
-        has_more: bool,
-    ) -> Self {
-        let logs = |kind| Logs {
-            selection,
-            reader,
-            kind,
-        };
-        let states = selection.entries.iter().filter_map(|(timestamp, entry)| {
-            let Entry::State(change) = entry else {
-                return None;
-            };
-            Some(JobStateEvent {
-                state: change.state,
-                timestamp: *timestamp,
-                termination_reason: change.reason.to_owned(),
-                termination_message: change.message.clone(),
-                exit_status: change.exit_status,
-            })
-        });
-        Self {
-            job_states: states.collect(),
-            job_logs: logs(Kind::Job),
-            runner_logs: logs(Kind::Runner),
-            last_updated: selection.last_updated,
-            no_connections_secs,
-            has_more,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Job,
     Runner,
 }
 
-/// One of the two logs of a selection.
-#[derive(Debug)]
-struct Logs<'a> {
-    selection: &'a Selection,
-    reader: &'a Reader,
-    kind: Kind,
-}
-
-impl Logs<'_> {
-    fn piece<'e>(&self, entry: &'e Entry) -> Option<&'e Piece> {
-        match (self.kind, entry) {
-            (Kind::Job, Entry::JobLog(piece)) | (Kind::Runner, Entry::RunnerLog(piece)) => {
-                Some(piece)
-            }
-            _ => None,
-        }
+impl Answer<'_> {
+    /// The JSON and a newline.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(b"{\"job_states\":")?;
+        serde_json::to_writer(&mut *out, &self.states())?;
+        out.write_all(b",\"job_logs\":")?;
+        self.write_logs(Kind::Job, out)?;
+        out.write_all(b",\"runner_logs\":")?;
+        self.write_logs(Kind::Runner, out)?;
+        writeln!(
+            out,
+            ",\"last_updated\":{},\"no_connections_secs\":{},\"has_more\":{}}}",
+            self.selection.last_updated, self.no_connections_secs, self.has_more
+        )
     }
-}
 
-impl Serialize for Logs<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(None)?;
-        for (timestamp, entry) in &self.selection.entries {
-            if let Some(piece) = self.piece(entry) {
-                let bytes = self.reader.read(piece).map_err(S::Error::custom)?;
-                list.serialize_element(&LogEvent {
-                    timestamp: *timestamp,
-                    message: STANDARD.encode(bytes),
-                })?;
-            }
+    fn states(&self) -> Vec<JobStateEvent> {
+        let states = self.selection.entries.iter().filter_map(|(at, entry)| {
+            let Entry::State(change) = entry else {
+                return None;
+            };
+            Some(JobStateEvent {
+                state: change.state,
+                timestamp: *at,
+                termination_reason: change.reason.to_owned(),
+                termination_message: change.message.clone(),
+                exit_status: change.exit_status,
+            })
+        });
+        states.collect()
+    }
+
+    fn write_logs(&self, wanted: Kind, out: &mut dyn Write) -> io::Result<()> {
+        let (mut bytes, mut text) = (Vec::new(), String::new());
+        let mut before = "[";
+        for (at, entry) in &self.selection.entries {
+            let piece = match (wanted, entry) {
+                (Kind::Job, Entry::JobLog(piece)) | (Kind::Runner, Entry::RunnerLog(piece)) => {
+                    piece
+                }
+                _ => continue,
+            };
+            self.reader.read(piece, &mut bytes)?;
+            text.clear();
+            STANDARD.encode_string(&bytes, &mut text);
+            write!(out, "{before}{{\"timestamp\":{at},\"message\":\"")?;
+            out.write_all(text.as_bytes())?;
+            out.write_all(b"\"}")?;
+            before = ",";
         }
-        list.end()
+        out.write_all(if before == "[" { b"[]" } else { b"]" })
     }
 }

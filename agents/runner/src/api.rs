@@ -168,13 +168,13 @@ async fn pull(runner: Arc<Runner>, request: Request) -> Result<Reply, HttpError>
     }
     let pull = runner.select(timestamp);
     if pull.selection.log_bytes <= SMALL_PULL {
-        let reply = Reply::json(&runner.answer(&pull));
+        let mut json = Vec::new();
+        runner.answer(&pull).write(&mut json).map_err(internal)?;
         runner.pulled(&pull);
-        return Ok(reply);
+        return Ok(Reply::json_text(json));
     }
     Ok(Reply::json_made_by(move |out| {
-        serde_json::to_writer(&mut *out, &runner.answer(&pull))?;
-        out.write_all(b"\n")?;
+        runner.answer(&pull).write(out)?;
         runner.pulled(&pull);
         Ok(())
     }))

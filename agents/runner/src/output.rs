@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::history::History;
@@ -17,6 +18,13 @@ use crate::stripper::Stripper;
 const NAP: Duration = Duration::from_millis(250);
 /// Output is awaited this long after the command ended, if something else keeps the terminal open.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// Bytes taken from the terminal in one go.
+const BUFFER: usize = 64 * 1024;
+/// What the kernel hands over of a terminal in one read, or nearly so. A job that fills it writes faster than we read.
+const FULL_READ: usize = 2048;
+/// A pause after a full read: what the job writes meanwhile is taken at once, instead of being woken for each page.
+const GATHER: Duration = Duration::from_micros(300);
 
 /// Bytes of log allowed in an hour, counted from the submission.
 #[derive(Debug)]
@@ -66,22 +74,33 @@ pub(crate) struct Pump {
     pub(crate) over_quota: Box<dyn FnMut() + Send>,
 }
 
+/// What a look at the terminal found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// So many bytes, and whether there may be more at once.
+    Bytes { len: usize, is_flood: bool },
+    Nothing,
+    /// Nobody has the terminal open.
+    Closed,
+}
+
 impl Pump {
     pub(crate) fn run(mut self) {
         let mut stripper = Stripper::new(Instant::now());
-        let mut buffer = vec![0; 64 * 1024];
+        let mut buffer = vec![0; BUFFER];
         let mut ended_at = None;
         let mut is_over = false;
         let mut is_raw_failing = false;
+        set_nonblocking(&self.terminal);
         loop {
             let now = Instant::now();
-            let mut log = |piece: Vec<u8>| {
+            let mut log = |piece: &[u8]| {
                 Self::log(
                     &self.history,
                     &self.quota,
                     &mut is_over,
                     &mut self.over_quota,
-                    &piece,
+                    piece,
                 )
             };
             stripper.flush_due(now, &mut log);
@@ -98,8 +117,8 @@ impl Pump {
             if !is_readable(&self.terminal, nap) {
                 continue;
             }
-            match self.terminal.read(&mut buffer) {
-                Ok(len) if len > 0 => {
+            match look(&self.terminal, &mut buffer) {
+                Look::Bytes { len, is_flood } => {
                     let bytes = buffer.get(..len).unwrap_or_default();
                     if let Err(error) = self.raw.append(unix_seconds(), bytes)
                         && !std::mem::replace(&mut is_raw_failing, true)
@@ -107,20 +126,23 @@ impl Pump {
                         tracing::warn!(%error, "the job's raw log has holes from here");
                     }
                     stripper.write(bytes, Instant::now(), &mut log);
+                    if is_flood {
+                        std::thread::sleep(GATHER);
+                    }
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Nobody has the terminal open. For good if the command ended, else it may be opened again.
-                _ if ended_at.is_some() => break,
-                _ => std::thread::sleep(Duration::from_millis(50)),
+                Look::Nothing => {}
+                // For good if the command ended, else it may be opened again.
+                Look::Closed if ended_at.is_some() => break,
+                Look::Closed => std::thread::sleep(Duration::from_millis(50)),
             }
         }
-        let mut log = |piece: Vec<u8>| {
+        let mut log = |piece: &[u8]| {
             Self::log(
                 &self.history,
                 &self.quota,
                 &mut is_over,
                 &mut self.over_quota,
-                &piece,
+                piece,
             )
         };
         stripper.finish(&mut log);
@@ -147,6 +169,34 @@ impl Pump {
             *is_over = true;
             over_quota();
         }
+    }
+}
+
+/// Takes what is there without waiting for more.
+fn look(mut terminal: &File, buffer: &mut [u8]) -> Look {
+    let (mut len, mut last) = (0, 0);
+    loop {
+        match terminal.read(buffer.get_mut(len..).unwrap_or_default()) {
+            Ok(read) if read > 0 => (len, last) = (len + read, read),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // What was read comes first; the end is found again by the next look.
+            _ if len > 0 => {
+                let is_flood = last >= FULL_READ;
+                return Look::Bytes { len, is_flood };
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Nothing,
+            _ => return Look::Closed,
+        }
+    }
+}
+
+/// Without it a look would wait for the next byte instead of ending.
+fn set_nonblocking(file: &File) {
+    let set = fcntl(file, FcntlArg::F_GETFL)
+        .map(|flags| OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK)
+        .and_then(|flags| fcntl(file, FcntlArg::F_SETFL(flags)));
+    if let Err(error) = set {
+        tracing::warn!(%error, "the log of the job comes in bursts");
     }
 }
 

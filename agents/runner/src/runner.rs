@@ -183,13 +183,12 @@ impl Runner {
 
     /// The answer to a pull, to be written out.
     pub(crate) fn answer<'a>(&'a self, pull: &'a Pull) -> Answer<'a> {
-        let reader = &self.history.reader;
-        Answer::new(
-            &pull.selection,
-            reader,
-            pull.no_connections_secs,
-            pull.has_more,
-        )
+        Answer {
+            selection: &pull.selection,
+            reader: &self.history.reader,
+            no_connections_secs: pull.no_connections_secs,
+            has_more: pull.has_more,
+        }
     }
 
     /// An answer has been written out. One that was the last lets the runner end.
@@ -321,9 +320,10 @@ mod tests {
         runner.begin().unwrap();
         let pull = || {
             let pull = runner.select(0);
-            let json = serde_json::to_value(runner.answer(&pull)).unwrap();
+            let mut json = Vec::new();
+            runner.answer(&pull).write(&mut json).unwrap();
             runner.pulled(&pull);
-            json
+            serde_json::from_slice::<serde_json::Value>(&json).unwrap()
         };
         assert_eq!(pull()["has_more"], true);
         assert!(!*runner.is_pulled.borrow());

@@ -91,15 +91,19 @@ impl Spool {
 pub(crate) struct Reader(File);
 
 impl Reader {
-    pub(crate) fn read(&self, piece: &Piece) -> io::Result<Vec<u8>> {
+    /// Puts the bytes of a piece into `bytes`, in place of what was there.
+    pub(crate) fn read(&self, piece: &Piece, bytes: &mut Vec<u8>) -> io::Result<()> {
+        bytes.clear();
         match piece {
-            Piece::Memory(bytes) => Ok(bytes.to_vec()),
-            Piece::Lost(len) => Ok(LOST.replace("some", &len.to_string()).into_bytes()),
+            Piece::Memory(kept) => bytes.extend_from_slice(kept),
+            Piece::Lost(len) => {
+                bytes.extend_from_slice(LOST.replace("some", &len.to_string()).as_bytes());
+            }
             Piece::Disk { offset, len } => {
-                let mut bytes = vec![0; usize::try_from(*len).map_err(io::Error::other)?];
-                self.0.read_exact_at(&mut bytes, *offset)?;
-                Ok(bytes)
+                bytes.resize(usize::try_from(*len).map_err(io::Error::other)?, 0);
+                self.0.read_exact_at(bytes, *offset)?;
             }
         }
+        Ok(())
     }
 }

@@ -71,36 +71,52 @@ impl Stripper {
     }
 
     /// Takes output; gives pieces to `out` as they are full.
-    pub(crate) fn write(&mut self, bytes: &[u8], now: Instant, out: &mut impl FnMut(Vec<u8>)) {
+    pub(crate) fn write(&mut self, bytes: &[u8], now: Instant, out: &mut impl FnMut(&[u8])) {
         self.last = now;
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
-            // Most output is plain text at the end of a line: take it in one go.
-            if self.escape == Escape::None
-                && self.partial.is_empty()
-                && self.cursor == self.line.len()
-            {
-                let plain = rest
-                    .iter()
-                    .take(PIECE)
-                    .take_while(|b| (0x20..0x7f).contains(*b))
-                    .count();
-                if plain > 0 {
-                    let (text, after) = rest.split_at(plain);
-                    self.line.extend_from_slice(text);
-                    self.cursor = self.line.len();
-                    rest = after;
-                    self.give_if_full(now, out);
-                    continue;
+            rest = match self.take_plain(rest) {
+                0 => {
+                    self.byte(byte);
+                    after
                 }
-            }
-            self.byte(byte);
-            rest = after;
+                taken => rest.get(taken..).unwrap_or_default(),
+            };
             self.give_if_full(now, out);
         }
         if self.first.is_none() && self.has_text() {
             self.first = Some(now);
         }
+    }
+
+    /// Most output is plain text at the end of a line: takes such text in one go, with the line's end if that follows.
+    /// Gives how many bytes it took.
+    fn take_plain(&mut self, bytes: &[u8]) -> usize {
+        let is_at_end = self.cursor == self.line.len();
+        if self.escape != Escape::None || !self.partial.is_empty() || !is_at_end {
+            return 0;
+        }
+        // Less than a piece is held here, or it would have been given out.
+        let room = PIECE.saturating_sub(self.lines.len() + self.line.len());
+        let len = plain_len(bytes.get(..room).unwrap_or(bytes));
+        let (text, rest) = bytes.split_at(len);
+        let end = match rest {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => 0,
+        };
+        if end > 0 && self.line.is_empty() && !self.is_returned {
+            self.lines.extend_from_slice(text);
+            self.lines.push(b'\n');
+            self.is_continued = false;
+        } else {
+            self.line.extend_from_slice(text);
+            self.cursor = self.line.len();
+            if end > 0 {
+                self.end_line();
+            }
+        }
+        len + end
     }
 
     /// When [`Stripper::flush_due`] has something to do, if nothing is written before.
@@ -116,13 +132,11 @@ impl Stripper {
     }
 
     /// Gives out what has waited long enough.
-    pub(crate) fn flush_due(&mut self, now: Instant, out: &mut impl FnMut(Vec<u8>)) {
+    pub(crate) fn flush_due(&mut self, now: Instant, out: &mut impl FnMut(&[u8])) {
         if self.next_flush().is_none_or(|due| due > now) {
             return;
         }
-        if !self.lines.is_empty() {
-            out(std::mem::take(&mut self.lines));
-        }
+        self.give_lines(out);
         let started = self.first.unwrap_or(now);
         let is_due = now >= self.last + STILL || now >= started + LATEST;
         if is_due {
@@ -136,13 +150,13 @@ impl Stripper {
     }
 
     /// Gives out everything: no more will come.
-    pub(crate) fn finish(&mut self, out: &mut impl FnMut(Vec<u8>)) {
+    pub(crate) fn finish(&mut self, out: &mut impl FnMut(&[u8])) {
         let partial = std::mem::take(&mut self.partial);
         self.put(&partial);
         let mut all = std::mem::take(&mut self.lines);
-        self.give_line(&mut |line: Vec<u8>| all.extend(line));
+        self.give_line(&mut |line: &[u8]| all.extend_from_slice(line));
         if !all.is_empty() {
-            out(all);
+            out(&all);
         }
         self.first = None;
     }
@@ -151,33 +165,40 @@ impl Stripper {
         !(self.lines.is_empty() && self.line.is_empty() && self.partial.is_empty())
     }
 
-    fn give_if_full(&mut self, now: Instant, out: &mut impl FnMut(Vec<u8>)) {
+    fn give_if_full(&mut self, now: Instant, out: &mut impl FnMut(&[u8])) {
         if self.lines.len() + self.line.len() < PIECE {
             return;
         }
         if self.lines.is_empty() {
             self.give_line(out);
         } else {
-            out(std::mem::take(&mut self.lines));
+            self.give_lines(out);
         }
         self.first = self.has_text().then_some(now);
     }
 
-    fn give_line(&mut self, out: &mut impl FnMut(Vec<u8>)) {
+    fn give_lines(&mut self, out: &mut impl FnMut(&[u8])) {
+        if !self.lines.is_empty() {
+            out(&self.lines);
+            self.lines.clear();
+        }
+    }
+
+    fn give_line(&mut self, out: &mut impl FnMut(&[u8])) {
         if !self.line.is_empty() {
-            out(self.take_line());
+            self.mark_return();
+            out(&self.line);
+            self.line.clear();
             self.is_continued = true;
         }
     }
 
-    /// The line in work, in front of it the return that makes a terminal overwrite what it has of it.
-    fn take_line(&mut self) -> Vec<u8> {
+    /// The line in work goes out: in front of it the return that makes a terminal overwrite what it has of it.
+    fn mark_return(&mut self) {
         self.cursor = 0;
-        let mut line = std::mem::take(&mut self.line);
-        if std::mem::take(&mut self.is_returned) && !line.is_empty() {
-            line.insert(0, b'\r');
+        if std::mem::take(&mut self.is_returned) && !self.line.is_empty() {
+            self.line.insert(0, b'\r');
         }
-        line
     }
 
     fn byte(&mut self, byte: u8) {
@@ -259,8 +280,8 @@ impl Stripper {
     }
 
     fn end_line(&mut self) {
-        let mut line = self.take_line();
-        self.lines.append(&mut line);
+        self.mark_return();
+        self.lines.append(&mut self.line);
         self.lines.push(b'\n');
         self.is_continued = false;
     }
@@ -344,6 +365,18 @@ impl Stripper {
         let more = rest.iter().take_while(|b| !is_start(**b)).count();
         (from + 1 + more).min(self.line.len())
     }
+}
+
+/// Length of the printable ASCII text at the start. Whole steps are compared without a branch for each byte.
+fn plain_len(bytes: &[u8]) -> usize {
+    const STEP: usize = 16;
+    let is_plain = |byte: &u8| (0x20..0x7f).contains(byte);
+    let steps = bytes
+        .chunks_exact(STEP)
+        .take_while(|step| step.iter().fold(true, |all, byte| all & is_plain(byte)))
+        .count();
+    let rest = bytes.get(steps * STEP..).unwrap_or_default();
+    steps * STEP + rest.iter().take_while(|byte| is_plain(byte)).count()
 }
 
 fn is_start(byte: u8) -> bool {

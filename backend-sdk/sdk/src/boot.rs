@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 pub use agents::{AgentUrls, REFERENCE_AGENT_URLS};
 pub use container::{ContainerSetup, container_agent_urls, container_commands, quote};
-pub use shim::{DEFAULT_FIREWALL_SUBNETS, ShimSetup};
+pub use shim::{DEFAULT_FIREWALL_SUBNETS, IDLE_SHUTDOWN_S, ShimSetup};
 
 /// Port of the shim's API.
 pub const SHIM_HTTP_PORT: u16 = 10998;

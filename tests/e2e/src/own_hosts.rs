@@ -29,6 +29,8 @@ pub struct OwnHosts {
     tag: String,
     /// `10.x.y`: the start of all addresses but for the last two numbers.
     base: String,
+    /// Lines of the hosts' boot, before the engine; `$H` is the host's folder.
+    boot: &'static str,
 }
 
 impl OwnHosts {
@@ -37,13 +39,26 @@ impl OwnHosts {
     /// # Errors
     /// Names the command that failed; not being root is the usual reason.
     pub fn start(has_engine: bool) -> Result<Self> {
+        Self::start_as(has_engine, "")
+    }
+
+    /// The same with lines of `sh` in each host's boot, before the engine starts; `$H` is the host's folder.
+    ///
+    /// # Errors
+    /// As [`OwnHosts::start`].
+    pub fn start_as(has_engine: bool, boot: &'static str) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("dstack-hosts.").tempdir()?;
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
         // Tests may share a process.
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let tag = format!("d{:x}x{number}", std::process::id());
         let base = free_base(std::process::id().wrapping_add(number * 60))?;
-        let hosts = Self { dir, tag, base };
+        let hosts = Self {
+            dir,
+            tag,
+            base,
+            boot,
+        };
         for name in ["key", "stranger"] {
             let file = hosts.path(name);
             run(
@@ -213,13 +228,16 @@ impl OwnHosts {
             "mount --make-rprivate /\nmount --bind {dir}/root /root\nmount --bind {dir}/home /home\n\
              mount --bind {dir}/run /run\nmount --bind {dir}/bin /usr/local/bin\nmkdir -p /etc/systemd/system\n\
              mount --bind {dir}/systemd /etc/systemd/system\nmount --bind {dir}/etc/passwd /etc/passwd\n\
-             mount --bind {dir}/etc/shadow /etc/shadow\n"
+             mount --bind {dir}/etc/shadow /etc/shadow\nH={dir}\n{}\n",
+            self.boot
         );
+        let engine = format!(
+            "exec dockerd --data-root {dir}/docker --exec-root /run/dk --pidfile /run/dk.pid -H unix:///run/docker.sock \
+             >>{dir}/dockerd.log 2>&1\n"
+        );
+        fs::write(self.file(number, "etc/engine.sh"), engine)?;
         if has_engine {
-            script.push_str(&format!(
-                "dockerd --data-root {dir}/docker --exec-root /run/dk --pidfile /run/dk.pid -H unix:///run/docker.sock \
-                 >{dir}/dockerd.log 2>&1 &\n"
-            ));
+            script.push_str(&format!("sh {dir}/etc/engine.sh &\n"));
         }
         script.push_str(&format!(
             "exec /usr/sbin/sshd -D -e -f {dir}/etc/sshd_config\n"
@@ -272,6 +290,78 @@ impl OwnHosts {
             "ip",
             &["link", "set", &link, if is_in { "up" } else { "down" }],
         )
+    }
+
+    /// Runs lines of `sh` as the host would: with its network, its mounts and its root.
+    ///
+    /// # Errors
+    /// If they end with another code than 0; the text has what they wrote.
+    pub fn shell(&self, number: u32, lines: &str) -> Result<String> {
+        let output = self.inside(number)?.args(["-ec", lines]).output()?;
+        ensure!(
+            output.status.success(),
+            "{lines}: {} {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// `sh` in the host's namespaces.
+    fn inside(&self, number: u32) -> Result<Command> {
+        let all = self.processes(number)?;
+        let mark = self.file(number, "etc/sshd_config").display().to_string();
+        let server = all.iter().find(|(_, line)| line.contains(&mark));
+        let (pid, _) = server.with_context(|| format!("no ssh server among {all:?}"))?;
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--net", "--mount", "-t", pid, "sh"])
+            .stdin(Stdio::null());
+        Ok(command)
+    }
+
+    /// A `docker` command of a host's engine.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn docker(&self, number: u32, args: &[&str]) -> Result<String> {
+        let socket = self.file(number, "run/docker.sock");
+        let engine = format!("unix://{}", socket.display());
+        let output = Command::new("docker")
+            .args(["-H", &engine])
+            .args(args)
+            .output()?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "docker {args:?}: {error}");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Kills a host's engine as a crash would, and starts it again, as its init system would.
+    ///
+    /// # Errors
+    /// If it does not answer again within a minute.
+    pub fn lose_engine(&self, number: u32) -> Result<()> {
+        let pid = fs::read_to_string(self.file(number, "run/dk.pid"))?;
+        run("kill", &["-9", pid.trim()])?;
+        let gone = Path::new("/proc").join(pid.trim());
+        wait_for("the end of an engine", Duration::from_secs(20), || {
+            Ok((!gone.exists()).then_some(()))
+        })?;
+        // Its children end with it, or soon after; the new one wants their files.
+        for name in ["run/dk.pid", "run/dk/containerd/containerd.pid"] {
+            drop(fs::remove_file(self.file(number, name)));
+        }
+        let script = self.file(number, "etc/engine.sh");
+        self.inside(number)?
+            .arg(script)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        wait_for("an engine that comes back", Duration::from_secs(60), || {
+            Ok(self.docker(number, &["version"]).ok())
+        })
+        .with_context(|| fs::read_to_string(self.file(number, "dockerd.log")).unwrap_or_default())?;
+        Ok(())
     }
 
     /// Processes of a host, with their command lines.

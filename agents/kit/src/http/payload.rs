@@ -1,6 +1,6 @@
 //! Bodies of replies: bytes known before, or bytes that are made while they are sent.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -10,7 +10,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::mpsc;
 
 /// Size of the pieces in which a body is made.
-const PIECE: usize = 64 * 1024;
+const PIECE: usize = 128 * 1024;
 /// Pieces that wait for the network. With them a slow reader bounds the memory of a large reply.
 const WAITING: usize = 2;
 
@@ -44,8 +44,11 @@ impl Body {
     pub fn made_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static) -> Self {
         let (to, from) = mpsc::channel(WAITING);
         tokio::task::spawn_blocking(move || {
-            let mut writer = BufWriter::with_capacity(PIECE, Pieces(to.clone()));
-            let written = write(&mut writer).and_then(|()| writer.flush());
+            let mut pieces = Pieces {
+                made: Vec::with_capacity(PIECE),
+                to: to.clone(),
+            };
+            let written = write(&mut pieces).and_then(|()| pieces.flush());
             if let Err(err) = written {
                 tracing::debug!(error = %err, "a reply was not sent to its end");
                 // If the reader has gone there is nobody to tell.
@@ -56,19 +59,32 @@ impl Body {
     }
 }
 
-/// Hands what is written over to the connection.
-struct Pieces(mpsc::Sender<io::Result<Bytes>>);
+/// Gathers what is written and hands it over to the connection piece by piece.
+struct Pieces {
+    made: Vec<u8>,
+    to: mpsc::Sender<io::Result<Bytes>>,
+}
 
 impl Write for Pieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .blocking_send(Ok(Bytes::copy_from_slice(bytes)))
-            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
+        let taken = bytes.len().min(PIECE - self.made.len());
+        self.made
+            .extend_from_slice(bytes.get(..taken).unwrap_or_default());
+        if self.made.len() == PIECE {
+            self.flush()?;
+        }
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        if self.made.is_empty() {
+            return Ok(());
+        }
+        // Handed over as it is: logs are large, and each copy of them costs.
+        let piece = std::mem::replace(&mut self.made, Vec::with_capacity(PIECE));
+        self.to
+            .blocking_send(Ok(Bytes::from(piece)))
+            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 }
 

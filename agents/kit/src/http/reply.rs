@@ -31,6 +31,11 @@ impl Reply {
         }
     }
 
+    /// 200 with `bytes`, which are JSON and a newline.
+    pub fn json_text(bytes: Vec<u8>) -> Self {
+        Self::with(StatusCode::OK, JSON, bytes)
+    }
+
     /// 200 with JSON that `write` makes while it is sent; for what is too large to be held as a whole. An error breaks
     /// the connection.
     pub fn json_made_by(

@@ -13,9 +13,16 @@ struct Pulled {
 impl History {
     fn pull(&self, timestamp: i64) -> io::Result<Pulled> {
         let selection = self.select(timestamp);
-        let json = serde_json::to_value(Answer::new(&selection, &self.reader, 0, false))?;
+        let mut json = Vec::new();
+        let answer = Answer {
+            selection: &selection,
+            reader: &self.reader,
+            no_connections_secs: 0,
+            has_more: false,
+        };
+        answer.write(&mut json)?;
         Ok(Pulled {
-            response: serde_json::from_value(json)?,
+            response: serde_json::from_slice(&json)?,
             is_complete: selection.is_complete,
         })
     }

@@ -74,9 +74,9 @@ fn pieces_are_bounded_and_never_cut_a_character() {
     let mut stripper = Stripper::new(now);
     let line = "🦀ü".repeat(300_000);
     let mut pieces: Vec<Vec<u8>> = Vec::new();
-    stripper.write(line.as_bytes(), now, &mut |piece| pieces.push(piece));
-    stripper.write(b"\r\n", now, &mut |piece| pieces.push(piece));
-    stripper.finish(&mut |piece| pieces.push(piece));
+    stripper.write(line.as_bytes(), now, &mut |piece| pieces.push(piece.to_vec()));
+    stripper.write(b"\r\n", now, &mut |piece| pieces.push(piece.to_vec()));
+    stripper.finish(&mut |piece| pieces.push(piece.to_vec()));
     assert!(pieces.len() > 50);
     assert!(pieces.iter().all(|piece| piece.len() <= PIECE + 4));
     assert!(
@@ -101,19 +101,19 @@ fn lines_are_given_out_soon_and_unfinished_ones_when_still() {
     let start = Instant::now();
     let mut stripper = Stripper::new(start);
     let mut got: Vec<Vec<u8>> = Vec::new();
-    stripper.write(b"done\r\n50%", start, &mut |p| got.push(p));
+    stripper.write(b"done\r\n50%", start, &mut |p| got.push(p.to_vec()));
     assert_eq!(stripper.next_flush(), Some(start + LINES_STILL));
-    stripper.flush_due(start + LINES_STILL, &mut |p| got.push(p));
+    stripper.flush_due(start + LINES_STILL, &mut |p| got.push(p.to_vec()));
     assert_eq!(got, [b"done\n"]);
     assert_eq!(stripper.next_flush(), Some(start + STILL));
-    stripper.flush_due(start + LINES_STILL, &mut |p| got.push(p));
+    stripper.flush_due(start + LINES_STILL, &mut |p| got.push(p.to_vec()));
     assert_eq!(got.len(), 1);
-    stripper.flush_due(start + STILL, &mut |p| got.push(p));
+    stripper.flush_due(start + STILL, &mut |p| got.push(p.to_vec()));
     assert_eq!(got, [&b"done\n"[..], b"50%"]);
     assert_eq!(stripper.next_flush(), None);
     // What was given out is overwritten later: a terminal gets to see it so.
-    stripper.write(b"\r60%\r70%\r\n", start + STILL, &mut |p| got.push(p));
-    stripper.finish(&mut |p| got.push(p));
+    stripper.write(b"\r60%\r70%\r\n", start + STILL, &mut |p| got.push(p.to_vec()));
+    stripper.finish(&mut |p| got.push(p.to_vec()));
     assert_eq!(got.last().unwrap(), b"\r70%\n");
 }
 
@@ -143,8 +143,57 @@ fn a_restless_line_is_given_out_at_the_latest_after_three_seconds() {
     let mut got: Vec<Vec<u8>> = Vec::new();
     for step in 0..40_u32 {
         let now = start + Duration::from_millis(100) * step;
-        stripper.write(format!("\r{step}%").as_bytes(), now, &mut |p| got.push(p));
-        stripper.flush_due(now, &mut |p| got.push(p));
+        stripper.write(format!("\r{step}%").as_bytes(), now, &mut |p| got.push(p.to_vec()));
+        stripper.flush_due(now, &mut |p| got.push(p.to_vec()));
     }
     assert_eq!(got, [b"30%"]);
+}
+
+/// The same bytes in any cut give the same text: the quick way for plain text and the slow one agree.
+#[test]
+fn cuts_change_nothing() {
+    let mut state = 7_u64;
+    let mut next = |count: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from((state >> 33) % count).unwrap()
+    };
+    let parts: [&[u8]; 12] = [
+        b"plain text of some length, longer than a step",
+        b"x",
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"\x1b[31m",
+        b"\x1b[K",
+        "ü漢🦀".as_bytes(),
+        b"\x08",
+        b"\t",
+        b"\xff",
+        b"\x1b]0;t\x07",
+    ];
+    for _ in 0..300 {
+        let text: Vec<u8> = (0..next(60))
+            .flat_map(|_| parts[next(12)].to_vec())
+            .collect();
+        let whole = strip(&[&text]);
+        let single: Vec<&[u8]> = text.chunks(1).collect();
+        let cut: Vec<&[u8]> = text.chunks(1 + next(40)).collect();
+        let shown = String::from_utf8_lossy(&text).into_owned();
+        assert_eq!(strip(&single), whole, "{shown:?}");
+        assert_eq!(strip(&cut), whole, "{shown:?}");
+    }
+}
+
+#[test]
+fn long_plain_lines_are_cut_into_pieces() {
+    let now = Instant::now();
+    let mut stripper = Stripper::new(now);
+    let text = format!("{}\r\n{}\r\n", "a".repeat(100), "b".repeat(200_000));
+    let mut pieces: Vec<Vec<u8>> = Vec::new();
+    stripper.write(text.as_bytes(), now, &mut |piece| {
+        pieces.push(piece.to_vec());
+    });
+    stripper.finish(&mut |piece| pieces.push(piece.to_vec()));
+    assert!(pieces.iter().all(|piece| piece.len() <= PIECE + 1));
+    assert_eq!(pieces.concat(), text.replace('\r', "").as_bytes());
 }

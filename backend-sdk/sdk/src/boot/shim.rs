@@ -3,10 +3,17 @@
 use dstack_backend_types::CpuArchitecture;
 use serde_json::json;
 
-use super::{AgentUrls, RUNNER_HTTP_PORT, RUNNER_SSH_PORT, SHIM_HTTP_PORT, cloud_config};
+use super::{
+    AgentUrls, REFERENCE_AGENT_URLS, RUNNER_HTTP_PORT, RUNNER_SSH_PORT, SHIM_HTTP_PORT,
+    cloud_config,
+};
 
 /// Private networks, from which everything may come in by default: nodes of a cluster talk over any port.
 pub const DEFAULT_FIREWALL_SUBNETS: &[&str] = &["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"];
+
+/// Seconds without a request of a server and without a task after which a machine of a cloud switches itself off: a server
+/// that has died must not leave machines that cost money for ever.
+pub const IDLE_SHUTDOWN_S: u32 = 30 * 60;
 
 /// Docker's NVIDIA runtime loses its devices when systemd reloads, unless Docker keeps cgroups itself. Other settings of the
 /// file stay; nothing here may end the boot.
@@ -34,7 +41,8 @@ pub struct ShimSetup {
     pub home: String,
     /// Folder of the agents' programs; `/usr/local/bin`.
     pub bin: String,
-    /// Further variables of the shim.
+    /// Further variables of the shim. They replace ours; `DSTACK_SHIM_IDLE_SHUTDOWN` of `0` keeps an idle machine on for a
+    /// provider that does not stop charging for machines that are off.
     pub env: Vec<(String, String)>,
     /// Networks from which everything may come in; `None` leaves the firewall alone.
     pub firewall_subnets: Option<Vec<String>>,
@@ -120,6 +128,10 @@ impl ShimSetup {
             .filter(|(_, value)| !value.is_empty())
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
+        if self.has_our_shim() {
+            let limit = IDLE_SHUTDOWN_S.to_string();
+            env.push(("DSTACK_SHIM_IDLE_SHUTDOWN".to_owned(), limit));
+        }
         for (name, value) in &self.env {
             match env.iter_mut().find(|(known, _)| known == name) {
                 Some((_, known)) => known.clone_from(value),
@@ -127,6 +139,12 @@ impl ShimSetup {
             }
         }
         env
+    }
+
+    /// The reference's shim knows no idle guard.
+    fn has_our_shim(&self) -> bool {
+        let theirs = |urls: &AgentUrls| urls.shim == REFERENCE_AGENT_URLS.0;
+        !self.urls.as_ref().is_some_and(theirs)
     }
 
     fn working_dir(&self) -> String {

@@ -141,6 +141,42 @@ fn the_shim_gets_its_variables() {
 }
 
 #[test]
+fn our_shim_is_told_when_an_idle_machine_ends_itself() {
+    let own = AgentUrls {
+        shim: "https://dstack.example/agents/{version}/{arch}/dstack-shim".to_owned(),
+        runner: "https://dstack.example/agents/{version}/{arch}/dstack-runner".to_owned(),
+        version: "1".to_owned(),
+    };
+    let limit = |urls: Option<AgentUrls>, env: &[(&str, &str)]| {
+        let mut setup = ShimSetup::new(urls, normalize_arch(None).unwrap(), Vec::new());
+        setup.env = env
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let exported = setup.commands().join("\n");
+        let found = setup
+            .shim_env()
+            .into_iter()
+            .find(|(name, _)| name == "DSTACK_SHIM_IDLE_SHUTDOWN");
+        let value = found.map(|(_, value)| value);
+        let line = value
+            .as_ref()
+            .map(|value| format!("export \"DSTACK_SHIM_IDLE_SHUTDOWN={value}\""));
+        assert_eq!(
+            exported.contains("IDLE_SHUTDOWN"),
+            line.as_ref().is_some_and(|line| exported.contains(line))
+        );
+        value
+    };
+    assert_eq!(limit(Some(own), &[]).as_deref(), Some("1800"));
+    assert_eq!(limit(None, &[]).as_deref(), Some("1800"));
+    let off = [("DSTACK_SHIM_IDLE_SHUTDOWN", "0")];
+    assert_eq!(limit(None, &off).as_deref(), Some("0"));
+    // The reference's shim does not know the variable.
+    assert_eq!(limit(Some(urls("0.22.5")), &[]), None);
+}
+
+#[test]
 fn addresses_are_filled_in() {
     for row in rows("urls") {
         let arch = normalize_arch(row["arch"].as_str()).unwrap();
