@@ -135,11 +135,8 @@ async fn run(runner: Arc<Runner>, _: Request) -> Result<Reply, HttpError> {
         working_dir: resolved.working_dir.display().to_string(),
         username: resolved.account.name.clone(),
     });
-    let work = tokio::spawn(job::execute(Arc::clone(&runner), submitted, resolved));
-    tokio::spawn(async move {
-        let change = work.await.unwrap_or_else(|error| job::internal(&error));
-        runner.finish(change);
-    });
+    let work = job::execute(Arc::clone(&runner), submitted, resolved);
+    job::spawn(runner, work);
     Ok(reply)
 }
 

@@ -71,6 +71,15 @@ fn is_workflow_mounted(work: Option<&Path>) -> bool {
     })
 }
 
+/// Does the work of the job beside the API and records how it ended. A bug of ours ends the job, not the runner.
+pub(crate) fn spawn(runner: Arc<Runner>, work: impl Future<Output = Change> + Send + 'static) {
+    let work = tokio::spawn(work);
+    tokio::spawn(async move {
+        let change = work.await.unwrap_or_else(|error| internal(&error));
+        runner.finish(change);
+    });
+}
+
 /// Sets up and runs the job; gives its last state.
 pub(crate) async fn execute(runner: Arc<Runner>, job: Submitted, resolved: Resolved) -> Change {
     let prepared = tokio::task::spawn_blocking({
@@ -104,7 +113,7 @@ pub(crate) async fn execute(runner: Arc<Runner>, job: Submitted, resolved: Resol
 }
 
 /// What a bug of ours becomes.
-pub(crate) fn internal(error: &JoinError) -> Change {
+fn internal(error: &JoinError) -> Change {
     tracing::error!(%error, "the runner failed");
     Change::to(JobState::Failed).because(reason::EXECUTOR_ERROR, "Internal error of the runner")
 }
@@ -410,7 +419,36 @@ fn conclude(causes: Causes, status: Option<ExitStatus>) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::Phase;
+    use dstack_agent_protocol::runner::PullResponse;
     use std::os::unix::process::ExitStatusExt;
+
+    #[tokio::test]
+    async fn a_bug_of_ours_fails_the_job_and_lets_its_log_be_pulled() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = Arc::new(Runner::for_tests(dir.path()));
+        runner.submit(SubmitRequest::default()).unwrap();
+        runner.begin().unwrap();
+        runner.history.add_job_log(b"before\n");
+        spawn(Arc::clone(&runner), async { panic!("a bug") });
+        runner.reached(Phase::WaitLogsFinished).await;
+        let pull = runner.select(0);
+        let mut json = Vec::new();
+        runner.answer(&pull).write(&mut json).unwrap();
+        let answer: PullResponse = serde_json::from_slice(&json).unwrap();
+        assert!(!answer.has_more);
+        assert_eq!(answer.job_logs.len(), 1);
+        let last = answer.job_states.last().unwrap();
+        assert_eq!(
+            (
+                last.state,
+                last.termination_reason.as_str(),
+                last.exit_status
+            ),
+            (JobState::Failed, "executor_error", None)
+        );
+        assert_eq!(last.termination_message, "Internal error of the runner");
+    }
 
     #[test]
     fn the_first_cause_wins_over_the_exit_status() {

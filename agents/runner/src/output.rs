@@ -24,7 +24,7 @@ const BUFFER: usize = 64 * 1024;
 /// What the kernel hands over of a terminal in one read, or nearly so. A job that fills it writes faster than we read.
 const FULL_READ: usize = 2048;
 /// A pause after a full read: what the job writes meanwhile is taken at once, instead of being woken for each page.
-const GATHER: Duration = Duration::from_micros(300);
+const GATHER: Duration = Duration::from_millis(1);
 
 /// Bytes of log allowed in an hour, counted from the submission.
 #[derive(Debug)]
@@ -78,7 +78,10 @@ pub(crate) struct Pump {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     /// So many bytes, and whether there may be more at once.
-    Bytes { len: usize, is_flood: bool },
+    Bytes {
+        len: usize,
+        is_flood: bool,
+    },
     Nothing,
     /// Nobody has the terminal open.
     Closed,

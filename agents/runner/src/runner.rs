@@ -271,11 +271,9 @@ fn safe_name(text: &str) -> OsString {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use dstack_agent_protocol::runner::JobState;
-
-    fn runner(dir: &std::path::Path) -> Runner {
+impl Runner {
+    /// A runner whose files are in `dir`.
+    pub(crate) fn for_tests(dir: &std::path::Path) -> Self {
         let setting = Setting {
             paths: Paths::in_task(dir),
             ssh_port: 0,
@@ -286,15 +284,21 @@ mod tests {
             cgroup: None,
             gpu_vendor: None,
         };
-        let history = Arc::new(History::create(dir).unwrap());
-        let raw = RawLog::create(&dir.join("job.log")).unwrap();
-        Runner::new(setting, history, raw, Children::default(), Tee::new())
+        let history = Arc::new(History::create(dir).expect("a history"));
+        let raw = RawLog::create(&dir.join("job.log")).expect("a raw log");
+        Self::new(setting, history, raw, Children::default(), Tee::new())
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dstack_agent_protocol::runner::JobState;
 
     #[test]
     fn calls_are_allowed_in_their_phases_only() {
         let dir = tempfile::tempdir().unwrap();
-        let runner = runner(dir.path());
+        let runner = Runner::for_tests(dir.path());
         let named = |id: &str| {
             let mut request = SubmitRequest::default();
             request.job_submission.id = id.to_owned();
@@ -315,7 +319,7 @@ mod tests {
     #[test]
     fn there_is_more_until_the_last_state_was_pulled() {
         let dir = tempfile::tempdir().unwrap();
-        let runner = runner(dir.path());
+        let runner = Runner::for_tests(dir.path());
         runner.submit(SubmitRequest::default()).unwrap();
         runner.begin().unwrap();
         let pull = || {

@@ -1,14 +1,13 @@
-//! What a task gives back when it is over: its processes, keys and GPUs.
+//! What a task gives back when it is over: its processes, volumes, keys, GPUs and mount points.
 
 use std::io;
 
 use dstack_agent_protocol::shim::TaskStatus;
 
-use crate::host_keys;
 use crate::lifecycle::stop_work;
 use crate::registry::Slot;
 use crate::shim::Shim;
-use crate::volumes;
+use crate::{host_keys, process, volumes};
 
 /// Gives back what a terminated task still holds, once; whether nothing is held any more. The caller holds the task's
 /// operation lock. What fails now is tried again by the reconciler.
@@ -54,6 +53,7 @@ pub(crate) async fn release(shim: &Shim, slot: &Slot) -> bool {
     }
     shim.gpu_lock.release(&gpus);
     slot.save();
+    shim.remove_mount_targets();
     true
 }
 
@@ -85,6 +85,20 @@ async fn unmount_volumes(shim: &Shim, id: &str, slot: &Slot) -> Result<(), Strin
 }
 
 impl Shim {
+    /// Removes the mount points that were made for tasks without containers, but for those of living ones.
+    pub(crate) fn remove_mount_targets(&self) {
+        let mut used = Vec::new();
+        for slot in self.tasks.all() {
+            slot.read(|task| {
+                if !task.is_cleaned_up {
+                    let binds = process::binds(&task.config).into_iter();
+                    used.extend(binds.map(|(_, target)| target));
+                }
+            });
+        }
+        process::remove_unused_targets(&self.home, &used);
+    }
+
     /// Writes the keys of all living tasks of `user` into the user's file.
     pub(crate) fn reconcile_host_keys(&self, user: &str) -> io::Result<()> {
         let mut keys = Vec::new();

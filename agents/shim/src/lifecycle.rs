@@ -117,7 +117,9 @@ async fn start_steps(shim: &Shim, slot: &Slot) -> Result<(), Failure> {
     slot.update(|task| task.is_process = is_process);
     let dir = make_dir(&shim.tasks_dir(), &name).map_err(executor_error)?;
     slot.update(|task| task.dir = Some(dir.clone()));
-    slot.save();
+    // On a full disk nothing is begun that a restarted shim would not know of.
+    slot.try_save()
+        .map_err(|err| executor_error(format!("the task cannot be written down: {err}")))?;
     let gpus = match config.gpu {
         0 => Vec::new(),
         wanted => shim.gpu_lock.acquire(wanted).map_err(executor_error)?,

@@ -12,6 +12,7 @@ mod init;
 mod keeper;
 mod namespaces;
 mod record;
+mod targets;
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -32,6 +33,7 @@ use tokio::time::Instant;
 
 pub use keeper::{KEEPER_COMMAND, run_keeper};
 pub(crate) use record::{Outcome, ProcessRecord};
+pub(crate) use targets::remove_unused as remove_unused_targets;
 
 use crate::args::{TaskDefaults, env_text};
 use crate::docker::last_lines_of_file;
@@ -247,25 +249,25 @@ fn spec(request: &Request<'_>) -> KeeperSpec {
         env,
         cpus: config.cpu,
         memory_bytes: config.memory,
-        binds: config
-            .instance_mounts
-            .iter()
-            .filter(|mount| mount.instance_path != mount.path)
-            .map(|mount| {
-                (
-                    mount.instance_path.clone().into(),
-                    mount.path.clone().into(),
-                )
-            })
-            .chain(
-                config
-                    .volume_mounts
-                    .iter()
-                    .map(|mount| (volume_dir(&mount.name), mount.path.clone().into())),
-            )
-            .collect(),
+        binds: binds(config),
         is_root: Uid::effective().is_root(),
     }
+}
+
+/// Directories of the machine, and where the job sees them.
+pub(crate) fn binds(config: &TaskConfig) -> Vec<(PathBuf, PathBuf)> {
+    let instance = config.instance_mounts.iter();
+    let elsewhere = instance.filter(|mount| mount.instance_path != mount.path);
+    let volumes = config.volume_mounts.iter();
+    elsewhere
+        .map(|mount| {
+            (
+                mount.instance_path.clone().into(),
+                mount.path.clone().into(),
+            )
+        })
+        .chain(volumes.map(|mount| (volume_dir(&mount.name), mount.path.clone().into())))
+        .collect()
 }
 
 /// Without device control groups a variable tells the libraries which GPUs are the job's.

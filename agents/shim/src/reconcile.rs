@@ -90,6 +90,7 @@ async fn pass(shim: &Shim) {
             }
             _ => {}
         }
+        slot.save_again();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dstack_agent_protocol::shim::{TaskInfo, TaskStatus};
@@ -17,8 +18,8 @@ pub(crate) struct Slot {
     task: Mutex<Task>,
     /// Held by whoever starts, stops, cleans up or removes the task.
     pub(crate) operation: tokio::sync::Mutex<()>,
-    /// Keeps two writers of the state file apart.
-    saving: Mutex<()>,
+    /// Keeps two writers of the state file apart; whether the last of them failed.
+    saving: Mutex<bool>,
     /// Ends a pull that is under way.
     pub(crate) cancel_pull: CancellationToken,
     status: watch::Sender<TaskStatus>,
@@ -30,7 +31,7 @@ impl Slot {
             status: watch::Sender::new(task.status),
             task: Mutex::new(task),
             operation: tokio::sync::Mutex::new(()),
-            saving: Mutex::new(()),
+            saving: Mutex::new(false),
             cancel_pull: CancellationToken::new(),
         }
     }
@@ -80,16 +81,34 @@ impl Slot {
     }
 
     /// Writes the state file; before there is a task directory this does nothing. A failure is logged: the task goes on,
-    /// but a restarted shim would know less about it.
+    /// but a restarted shim would know less about it, so it is tried again by [`Slot::save_again`].
     pub(crate) fn save(&self) {
-        let _one_writer = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(err) = self.try_save() {
+            let id = self.read(|task| task.config.id.clone());
+            tracing::error!(task.id = id, error = %err, "the state file could not be written");
+        }
+    }
+
+    /// The same for a task that must not go on without.
+    pub(crate) fn try_save(&self) -> io::Result<()> {
+        let mut is_unsaved = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let (dir, state) = {
             let task = self.lock();
-            let Some(dir) = task.dir.clone() else { return };
+            let Some(dir) = task.dir.clone() else {
+                return Ok(());
+            };
             (dir, state_file::State::of(&task))
         };
-        if let Err(err) = state.write(&dir) {
-            tracing::error!(task.id = state.id, error = %err, "the state file could not be written");
+        let written = state.write(&dir);
+        *is_unsaved = written.is_err();
+        written
+    }
+
+    /// Writes the state file if that failed the last time, for example because the disk was full.
+    pub(crate) fn save_again(&self) {
+        let is_unsaved = *self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_unsaved {
+            self.save();
         }
     }
 }

@@ -72,6 +72,7 @@ pub(crate) async fn restore(shim: &Arc<Shim>) -> anyhow::Result<()> {
             tracing::error!(user, error = %err, "keys of tasks cannot be written");
         }
     }
+    shim.remove_mount_targets();
     Ok(())
 }
 
@@ -104,7 +105,22 @@ fn discard(dir: &Path, state: &State) {
     }
 }
 
-/// State files by task id. A file that cannot be read is left alone.
+/// Whether a task directory was made in the very moment in which the shim died: it holds nothing yet but the empty part
+/// that a container would see. Others without a state file may be those of a shim that kept none.
+fn is_unborn(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir).map(|entries| {
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+        names.collect::<io::Result<Vec<_>>>()
+    });
+    let Ok(Ok(names)) = entries else { return false };
+    let is_empty =
+        |name: &str| fs::read_dir(dir.join(name)).is_ok_and(|mut entries| entries.next().is_none());
+    names
+        .iter()
+        .all(|name| (name == "runner" && is_empty("runner")) || name == "task.json.tmp")
+}
+
+/// State files by task id. A file that cannot be read is left alone; a directory that holds nothing yet goes.
 fn read_states(parent: &Path) -> io::Result<BTreeMap<String, (PathBuf, State)>> {
     let entries = match fs::read_dir(parent) {
         Ok(entries) => entries,
@@ -117,6 +133,11 @@ fn read_states(parent: &Path) -> io::Result<BTreeMap<String, (PathBuf, State)>> 
         match State::read(&dir) {
             Ok(Some(state)) => {
                 states.insert(state.id.clone(), (dir, state));
+            }
+            Ok(None) if is_unborn(&dir) => {
+                if let Err(err) = discard_dir(&dir) {
+                    tracing::warn!(dir = %dir.display(), error = %err, "a left-over directory cannot be removed");
+                }
             }
             Ok(None) => {}
             Err(err) => {

@@ -153,7 +153,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Waits for the next look: short at first, when much happens.
+    /// Waits for the next look: short at first, when much happens, and no longer than until the log has something new.
     fn pause(&self, interrupts: &Interrupts) {
         let wait = match self.started.elapsed().as_secs() {
             _ if self.away_since.is_some() => Duration::from_millis(500),
@@ -167,7 +167,16 @@ impl Follower<'_> {
             if left.is_zero() {
                 return;
             }
-            std::thread::sleep(left.min(Duration::from_millis(50)));
+            match &self.reader {
+                Some(reader) if self.away_since.is_none() => {
+                    let news = reader.await_news(self.here, left.min(Duration::from_millis(250)));
+                    // An error comes again with the next look, where it is dealt with.
+                    if news.unwrap_or(true) {
+                        return;
+                    }
+                }
+                _ => std::thread::sleep(left.min(Duration::from_millis(50))),
+            }
         }
     }
 

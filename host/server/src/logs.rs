@@ -8,6 +8,7 @@
 
 mod file;
 mod line;
+mod news;
 
 use std::path::PathBuf;
 

@@ -271,8 +271,8 @@ pub(crate) fn task_state(info: &TaskInfo) -> TaskState {
     }
 }
 
-/// The engine's view of what a runner reported.
-pub(crate) fn pulled(answer: &PullResponse, stored: bool, reports_connections: bool) -> Pulled {
+/// The engine's view of what a runner reported; whether its logs are stored is said by who stores them.
+pub(crate) fn pulled(answer: &PullResponse, reports_connections: bool) -> Pulled {
     let end = answer.job_states.iter().rev().find(|state| {
         matches!(
             state.state,
@@ -280,7 +280,7 @@ pub(crate) fn pulled(answer: &PullResponse, stored: bool, reports_connections: b
         )
     });
     Pulled {
-        stored,
+        stored: false,
         news: !answer.job_logs.is_empty() || !answer.job_states.is_empty(),
         last_updated: answer.last_updated,
         no_connections_secs: reports_connections.then_some(answer.no_connections_secs),

@@ -27,7 +27,7 @@ fn agent(name: &str) -> PathBuf {
 }
 
 /// A figure that has no counterpart in the reference.
-fn row(what: &'static str, unit: &'static str, ours: f64, target: f64) -> Row {
+pub(crate) fn row(what: &'static str, unit: &'static str, ours: f64, target: f64) -> Row {
     Row {
         what,
         unit,
@@ -194,7 +194,7 @@ pub(crate) fn logs() -> Result<Vec<Row>> {
         row(
             "runner's CPU for 100 MB of log",
             "s",
-            cpu(&runner)? / hundreds,
+            cpu(runner.child.id())? / hundreds,
             2.0,
         ),
         row(
@@ -343,9 +343,9 @@ fn kilobytes(status: &str, field: &str) -> Result<f64> {
         .parse()?)
 }
 
-/// CPU seconds of the runner alone.
-fn cpu(runner: &Agent) -> Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{}/stat", runner.child.id()))?;
+/// CPU seconds of a process so far, without its children.
+pub(crate) fn cpu(pid: u32) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let rest = text.rsplit(')').next().unwrap_or_default();
     let mut fields = rest.split_whitespace().skip(11);
     let mut next = || -> Result<f64> { Ok(fields.next().context("a field")?.parse()?) };

@@ -8,6 +8,7 @@
 mod agents;
 mod configurations;
 mod idle;
+mod logs;
 mod measure;
 mod plugins;
 mod tasks;
@@ -24,8 +25,8 @@ const ALL: &[(&str, Measure)] = &[
     ("agent-sizes", agents::sizes),
     ("agent-start", agents::start),
     ("agent-memory", agents::memory),
-    ("agent-logs", agents::logs),
-    ("agent-latency", agents::latency),
+    ("agent-logs", logs::all),
+    ("agent-latency", logs::latency),
     ("version", idle::version),
     ("start", idle::start),
     ("idle", idle::idle),

@@ -44,7 +44,15 @@ pub fn server(runtime: Runtime) -> Result<TestServer> {
 /// # Errors
 /// If no folder can be made.
 pub fn prepared(runtime: Runtime) -> Result<TestServer> {
-    let server = TestServer::prepare(&[])?;
+    prepared_with(runtime, &[])
+}
+
+/// The same with these variables set.
+///
+/// # Errors
+/// If no folder can be made.
+pub fn prepared_with(runtime: Runtime, env: &[(&str, &str)]) -> Result<TestServer> {
+    let server = TestServer::prepare(env)?;
     std::fs::create_dir_all(server.home().join(".dstack/server"))?;
     let config = format!(
         "projects:\n- name: main\n  backends:\n  - type: local\n    runtime: {}\nencryption:\n  keys: []\n",

@@ -310,8 +310,7 @@ impl OwnHosts {
     /// `sh` in the host's namespaces.
     fn inside(&self, number: u32) -> Result<Command> {
         let all = self.processes(number)?;
-        let mark = self.file(number, "etc/sshd_config").display().to_string();
-        let server = all.iter().find(|(_, line)| line.contains(&mark));
+        let server = all.iter().find(|(_, line)| line.contains("sshd -D -e -f "));
         let (pid, _) = server.with_context(|| format!("no ssh server among {all:?}"))?;
         let mut command = Command::new("nsenter");
         command
@@ -347,10 +346,8 @@ impl OwnHosts {
         wait_for("the end of an engine", Duration::from_secs(20), || {
             Ok((!gone.exists()).then_some(()))
         })?;
-        // Its children end with it, or soon after; the new one wants their files.
-        for name in ["run/dk.pid", "run/dk/containerd/containerd.pid"] {
-            drop(fs::remove_file(self.file(number, name)));
-        }
+        // The number may be another process's by now, and then the new one would not start.
+        drop(fs::remove_file(self.file(number, "run/dk.pid")));
         let script = self.file(number, "etc/engine.sh");
         self.inside(number)?
             .arg(script)
@@ -360,7 +357,9 @@ impl OwnHosts {
         wait_for("an engine that comes back", Duration::from_secs(60), || {
             Ok(self.docker(number, &["version"]).ok())
         })
-        .with_context(|| fs::read_to_string(self.file(number, "dockerd.log")).unwrap_or_default())?;
+        .with_context(|| {
+            fs::read_to_string(self.file(number, "dockerd.log")).unwrap_or_default()
+        })?;
         Ok(())
     }
 

@@ -74,7 +74,9 @@ fn pieces_are_bounded_and_never_cut_a_character() {
     let mut stripper = Stripper::new(now);
     let line = "🦀ü".repeat(300_000);
     let mut pieces: Vec<Vec<u8>> = Vec::new();
-    stripper.write(line.as_bytes(), now, &mut |piece| pieces.push(piece.to_vec()));
+    stripper.write(line.as_bytes(), now, &mut |piece| {
+        pieces.push(piece.to_vec())
+    });
     stripper.write(b"\r\n", now, &mut |piece| pieces.push(piece.to_vec()));
     stripper.finish(&mut |piece| pieces.push(piece.to_vec()));
     assert!(pieces.len() > 50);
@@ -112,7 +114,9 @@ fn lines_are_given_out_soon_and_unfinished_ones_when_still() {
     assert_eq!(got, [&b"done\n"[..], b"50%"]);
     assert_eq!(stripper.next_flush(), None);
     // What was given out is overwritten later: a terminal gets to see it so.
-    stripper.write(b"\r60%\r70%\r\n", start + STILL, &mut |p| got.push(p.to_vec()));
+    stripper.write(b"\r60%\r70%\r\n", start + STILL, &mut |p| {
+        got.push(p.to_vec())
+    });
     stripper.finish(&mut |p| got.push(p.to_vec()));
     assert_eq!(got.last().unwrap(), b"\r70%\n");
 }
@@ -143,7 +147,9 @@ fn a_restless_line_is_given_out_at_the_latest_after_three_seconds() {
     let mut got: Vec<Vec<u8>> = Vec::new();
     for step in 0..40_u32 {
         let now = start + Duration::from_millis(100) * step;
-        stripper.write(format!("\r{step}%").as_bytes(), now, &mut |p| got.push(p.to_vec()));
+        stripper.write(format!("\r{step}%").as_bytes(), now, &mut |p| {
+            got.push(p.to_vec())
+        });
         stripper.flush_due(now, &mut |p| got.push(p.to_vec()));
     }
     assert_eq!(got, [b"30%"]);
@@ -154,7 +160,9 @@ fn a_restless_line_is_given_out_at_the_latest_after_three_seconds() {
 fn cuts_change_nothing() {
     let mut state = 7_u64;
     let mut next = |count: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         usize::try_from((state >> 33) % count).unwrap()
     };
     let parts: [&[u8]; 12] = [

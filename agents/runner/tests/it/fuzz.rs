@@ -196,6 +196,23 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// A client of the raw log that speaks something else, bytes that are no request, and beginnings of requests.
+fn noise() -> impl Strategy<Value = Vec<u8>> {
+    const UPGRADE: &[u8] =
+        b"GET /logs_ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let bytes = || prop::collection::vec(any::<u8>(), 0..300);
+    let cut = (request().boxed(), any::<prop::sample::Index>());
+    prop_oneof![
+        bytes(),
+        bytes().prop_map(|frames| [UPGRADE, &frames].concat()),
+        cut.prop_map(|(mut bytes, at)| {
+            bytes.truncate(at.index(bytes.len()));
+            bytes
+        }),
+    ]
+}
+
 fn raw(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
@@ -282,18 +299,21 @@ fn check(bed: &Bed) {
 fn no_request_ends_the_runner_or_leaves_its_folders() {
     let bed = Bed::start();
     runner(REQUESTS)
-        .run(&request(), |bytes| {
-            let answer = send(&bed, &bytes);
-            prop_assert!(
-                answer.starts_with("HTTP/1.1 ") || answer.is_empty(),
-                "{answer}"
-            );
-            prop_assert!(
-                !answer.ends_with("\r\n\r\nInternal Server Error\n"),
-                "{answer}"
-            );
-            Ok(())
-        })
+        .run(
+            &prop_oneof![4 => request().boxed(), 1 => noise().boxed()],
+            |bytes| {
+                let answer = send(&bed, &bytes);
+                prop_assert!(
+                    answer.starts_with("HTTP/1.1 ") || answer.is_empty(),
+                    "{answer}"
+                );
+                prop_assert!(
+                    !answer.ends_with("\r\n\r\nInternal Server Error\n"),
+                    "{answer}"
+                );
+                Ok(())
+            },
+        )
         .unwrap();
     assert_eq!(bed.get("/api/healthcheck").status, 200);
     check(&bed);

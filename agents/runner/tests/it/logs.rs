@@ -141,3 +141,36 @@ fn a_pull_waits_for_news_and_not_longer() {
     let outcome = bed.pull_until(|so_far| !so_far.log.is_empty());
     assert_eq!(outcome.text(), "news\n");
 }
+
+/// A disk of two megabytes for the runner's files.
+const SMALL_DISK: &str = "mount -t tmpfs -o size=2m tmpfs root/tmp";
+
+#[test]
+fn a_full_disk_costs_no_line_of_the_log() {
+    let bed = Bed::with(&["--no-sshd"], SMALL_DISK);
+    bed.start_job(&job("seq 1 1500000"));
+    let outcome = bed.finish();
+    let want: String = (1..=1_500_000).map(|n| format!("{n}\n")).collect();
+    assert!(
+        outcome.log == want.as_bytes(),
+        "{} bytes of {}",
+        outcome.log.len(),
+        want.len()
+    );
+    assert_eq!(outcome.last().exit_status, Some(0));
+    assert!(outcome.runner_log.contains("raw log has holes"));
+}
+
+#[test]
+fn more_log_than_disk_and_memory_take_is_left_out_and_said() {
+    let bed = Bed::with(&["--no-sshd"], SMALL_DISK);
+    bed.start_job(&job(
+        "yes 0123456789012345678901234567890123456789 | head -c 60000000; echo; echo last words",
+    ));
+    let outcome = bed.finish();
+    let len = outcome.log.len();
+    assert!(len > 30_000_000 && len < 50_000_000, "{len}");
+    let text = outcome.text();
+    assert!(text.contains("bytes of log were lost: the disk is full"));
+    assert_eq!(outcome.last().exit_status, Some(0));
+}

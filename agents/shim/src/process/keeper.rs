@@ -15,7 +15,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, setsid};
 use serde::{Deserialize, Serialize};
 
-use super::record::{descendants, write_exit_code};
+use super::record::{ExitFile, descendants};
 use super::{cgroup, init, note};
 
 /// First argument that makes the shim's binary a keeper. Not for users.
@@ -89,6 +89,7 @@ fn awaited_signals() -> SigSet {
 
 #[expect(unsafe_code, reason = "a PID namespace is entered by fork only")]
 fn keep(spec: &KeeperSpec) -> io::Result<ExitCode> {
+    let exit_file = ExitFile::reserve(&spec.task_dir)?;
     // Lists of processes would show "exe", after the path it was started by.
     set_name(NAME).ok();
     // Fails if the process leads a session already, which is as good.
@@ -113,7 +114,7 @@ fn keep(spec: &KeeperSpec) -> io::Result<ExitCode> {
     let code = wait_for(child, &signals)?;
     end_descendants(&spec.name);
     cgroup::end(&spec.name);
-    write_exit_code(&spec.task_dir, code)?;
+    exit_file.write(code)?;
     Ok(ExitCode::SUCCESS)
 }
 

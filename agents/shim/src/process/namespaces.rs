@@ -13,6 +13,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chdir, pivot_root};
 
 use super::keeper::KeeperSpec;
+use super::targets;
 
 /// Where the new root is put together, below the task directory.
 const ROOT_DIR: &str = "root";
@@ -55,9 +56,10 @@ pub(super) fn make_private_root(spec: &KeeperSpec, has_pids: bool) -> io::Result
         make_dir(&root.join(name))?;
         bind(source, &root.join(name))?;
     }
+    let notes = targets::notes_dir(&spec.task_dir);
     for (source, target) in &spec.binds {
         let target = inside(&root, target)?;
-        fs::create_dir_all(&target)?;
+        targets::make(&root, &target, &notes)?;
         bind(source, &target)?;
     }
     if has_pids {

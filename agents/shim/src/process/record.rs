@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -81,9 +82,42 @@ impl ProcessRecord {
     }
 }
 
-/// Writes the exit code down, for a shim that comes later.
-pub(super) fn write_exit_code(dir: &Path, code: i32) -> io::Result<()> {
-    crate::state_file::write_durably(&dir.join(EXIT_FILE), format!("{code}\n").as_bytes(), 0o600)
+/// The place of the exit code, taken before the task starts: a disk that is full when it ends must not hide how it did.
+#[derive(Debug)]
+pub(super) struct ExitFile {
+    file: fs::File,
+    dir: PathBuf,
+}
+
+const EXIT_FILE_PART: &str = "exit.code.tmp";
+/// Width of the code in the file, with blanks.
+const EXIT_WIDTH: usize = 15;
+
+impl ExitFile {
+    pub(super) fn reserve(dir: &Path) -> io::Result<Self> {
+        let mut options = fs::OpenOptions::new();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(dir.join(EXIT_FILE_PART))?;
+        file.write_all_at(&[b' '; EXIT_WIDTH + 1], 0)?;
+        // File systems that allocate late would find the disk full at the end.
+        file.sync_all()?;
+        Ok(Self {
+            file,
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// Writes the exit code down, for a shim that comes later.
+    pub(super) fn write(&self, code: i32) -> io::Result<()> {
+        self.file
+            .write_all_at(format!("{code:<EXIT_WIDTH$}\n").as_bytes(), 0)?;
+        self.file.sync_all()?;
+        fs::rename(self.dir.join(EXIT_FILE_PART), self.dir.join(EXIT_FILE))
+    }
 }
 
 /// Kills a process and all its descendants.
@@ -176,7 +210,7 @@ mod tests {
         kill_tree(&record);
         child.wait().unwrap();
         assert_eq!(record.outcome(dir.path()), Outcome::Lost);
-        write_exit_code(dir.path(), 137).unwrap();
+        ExitFile::reserve(dir.path()).unwrap().write(137).unwrap();
         assert_eq!(record.outcome(dir.path()), Outcome::Exited(137));
     }
 }

@@ -5,6 +5,7 @@
 mod api;
 mod auto;
 mod docker;
+mod ends;
 mod fuzz;
 mod gpus;
 mod guard;

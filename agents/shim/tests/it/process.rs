@@ -139,6 +139,40 @@ fn the_task_sees_places_of_its_own_and_no_others_processes() {
 }
 
 #[test]
+fn a_mount_point_made_for_a_job_goes_with_the_last_task_that_uses_it() {
+    require_root();
+    let fake = fake(&format!("{PORT}; exec sleep 1000"));
+    let source = fake.dir.path().join("source");
+    let place = fake.dir.path().join("there");
+    fs::create_dir(&source).unwrap();
+    fs::create_dir(&place).unwrap();
+    let made = place.join("for/job");
+    let mut shim = Shim::start("process", &fake.runner);
+    let submit = |shim: &Shim| {
+        let mut config = task("target");
+        config["instance_mounts"] = json!([{"instance_path": source, "path": made}]);
+        let id = shim.submit(&config);
+        shim.task_when(&id, "running");
+        id
+    };
+    let (first, second) = (submit(&shim), submit(&shim));
+    shim.terminate(&first, "terminated_by_user", 0);
+    assert!(made.is_dir(), "another task has it");
+    // A shim that was killed knows of it.
+    shim.kill();
+    shim.launch();
+    assert!(made.is_dir(), "another task still has it");
+    shim.terminate(&second, "terminated_by_user", 0);
+    assert!(place.is_dir() && !place.join("for").exists());
+    // What the machine had before stays, also if it is empty.
+    fs::create_dir_all(&made).unwrap();
+    let third = submit(&shim);
+    shim.terminate(&third, "terminated_by_user", 0);
+    assert!(made.is_dir());
+    assert!(!shim.home.path().join("mount-targets").exists());
+}
+
+#[test]
 fn limits_reach_the_control_group() {
     require_root();
     let fake = fake(&format!(

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Shim, fake, task};
+use crate::support::{Shim, eventually, fake, task};
 
 /// A blank disk of a provider, attached to this machine.
 struct Disk {
@@ -112,6 +112,52 @@ fn a_volume_keeps_its_content_from_task_to_task() {
     );
     shim.terminate(&third, "", 0);
     assert!(!disk.is_mounted());
+}
+
+#[test]
+fn a_shim_killed_at_any_moment_mounts_once_and_unmounts_once() {
+    let fake = fake("echo 1 >$port_file.tmp; mv $port_file.tmp $port_file; exec sleep 1000");
+    let disk = Disk::attach();
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F", &disk.device])
+        .status();
+    assert!(made.unwrap().success());
+    let mounts = || {
+        let all = fs::read_to_string("/proc/self/mounts").unwrap();
+        all.lines().filter(|line| line.contains(&disk.name)).count()
+    };
+    let mut shim = Shim::start("process", &fake.runner);
+    for moment_ms in [0, 3, 8, 15, 25, 40, 60, 100, 200] {
+        let id = shim.submit(&disk.task(false));
+        std::thread::sleep(std::time::Duration::from_millis(moment_ms));
+        shim.kill();
+        shim.launch();
+        if shim.call(&format!("GET /api/tasks/{id}"), None).status == 404 {
+            // Nothing had begun that must go on: the server submits the task again.
+            assert_eq!(mounts(), 0, "killed after {moment_ms} ms\n{}", shim.log());
+            continue;
+        }
+        let status = || shim.task(&id)["status"].clone();
+        eventually("it runs or is over", || {
+            status() == "running" || status() == "terminated"
+        });
+        if status() == "terminated" {
+            // It was being started, and its keeper never got to know what to do.
+            eventually("its volume is given back", || mounts() == 0);
+            assert_eq!(shim.task(&id)["termination_reason"], "executor_error");
+            assert_eq!(shim.remove(&id).status, 200);
+            continue;
+        }
+        assert_eq!(mounts(), 1, "killed after {moment_ms} ms\n{}", shim.log());
+        shim.kill();
+        shim.launch();
+        let ended = shim.terminate(&id, "terminated_by_user", 0);
+        assert_eq!(ended["status"], "terminated");
+        assert_eq!(mounts(), 0, "killed after {moment_ms} ms\n{}", shim.log());
+        assert_eq!(shim.remove(&id).status, 200);
+    }
+    let left = fs::read_dir(shim.home.path().join("runners")).unwrap();
+    assert_eq!(left.count(), 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `dstack logs`: what a run printed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dstack_api::jobs::JobSubmission;
 use dstack_api::logs::{JobSubmissionLogs, PollLogsRequest};
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let mut quiet = 0;
     let mut ended = last.status.is_finished();
     while !ended {
-        std::thread::sleep(if quiet < LIVELY { FAST } else { SLOW });
+        reader.await_news(&here, if quiet < LIVELY { FAST } else { SLOW })?;
         // The status is read before the log, so that the last lines are behind the last status.
         let run = get_run(&here, &args.run_name)?;
         ended = submission(&run, last.id).is_none_or(|job| job.status.is_finished());
@@ -127,6 +127,31 @@ impl LogReader {
         }
     }
 
+    fn question(&self, limit: u32) -> PollLogsRequest {
+        PollLogsRequest {
+            run_name: self.run_name.clone(),
+            job_submission_id: self.submission,
+            start_time: self.since,
+            end_time: None,
+            descending: false,
+            next_token: self.token.clone(),
+            limit,
+            diagnose: self.diagnose,
+        }
+    }
+
+    /// Waits until there is something to read, at most for `limit`; whether there is. A server that does not know how to
+    /// wait answers at once: then the rest of the time is slept.
+    pub(crate) fn await_news(&self, here: &Here, limit: Duration) -> Result<bool, CliError> {
+        let until = Instant::now() + limit;
+        let path = format!("logs/poll?wait_ms={}", limit.as_millis());
+        let page: JobSubmissionLogs = here.client.post(&here.path(&path), &self.question(1))?;
+        if page.logs.is_empty() {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        }
+        Ok(!page.logs.is_empty())
+    }
+
     /// Prints everything that is there by now; true if there was something.
     pub(crate) fn drain(&mut self, here: &Here, cx: &mut Cx<'_>) -> Result<bool, CliError> {
         self.drain_through(None, here, cx)
@@ -141,19 +166,9 @@ impl LogReader {
     ) -> Result<bool, CliError> {
         let mut any = false;
         loop {
-            let page: JobSubmissionLogs = here.client.post(
-                &here.path("logs/poll"),
-                &PollLogsRequest {
-                    run_name: self.run_name.clone(),
-                    job_submission_id: self.submission,
-                    start_time: self.since,
-                    end_time: None,
-                    descending: false,
-                    next_token: self.token.clone(),
-                    limit: 1000,
-                    diagnose: self.diagnose,
-                },
-            )?;
+            let page: JobSubmissionLogs = here
+                .client
+                .post(&here.path("logs/poll"), &self.question(1000))?;
             let mut text = Vec::new();
             for event in &page.logs {
                 let bytes = event.bytes().map_err(|error| {

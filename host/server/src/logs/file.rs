@@ -4,12 +4,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dstack_api::logs::LogEvent;
 use jiff::Timestamp;
 
+use super::news::News;
 use super::{LogEntry, LogError, LogKey, LogPage, LogQuery, Producer, line};
 
+/// Bytes written at once, and a line more at most.
+const WRITE: usize = 256 * 1024;
 /// Bytes read at once when going backwards.
 const BLOCK: u64 = 64 * 1024;
 
@@ -17,6 +21,7 @@ const BLOCK: u64 = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct FileLogs {
     root: Arc<PathBuf>,
+    news: News,
 }
 
 impl FileLogs {
@@ -25,6 +30,7 @@ impl FileLogs {
     pub fn new(root: PathBuf) -> Self {
         Self {
             root: Arc::new(root),
+            news: News::default(),
         }
     }
 
@@ -46,21 +52,42 @@ impl FileLogs {
 
     /// Adds entries at the end, in their order. When this answers, a reader sees them.
     ///
+    /// The entries are made one by one while they are written.
+    ///
     /// # Errors
-    /// The file system refused; then none of the entries may be taken as stored.
-    pub async fn append(&self, key: &LogKey, entries: Vec<LogEntry>) -> Result<(), LogError> {
-        if entries.is_empty() {
-            return Ok(());
-        }
+    /// The file system refused; then none of the entries is stored.
+    pub async fn append<I>(&self, key: &LogKey, entries: I) -> Result<(), LogError>
+    where
+        I: IntoIterator<Item = LogEntry>,
+        I::IntoIter: Send + 'static,
+    {
+        let entries = entries.into_iter();
         let path = self.path(key);
-        blocking(move || {
-            let mut bytes = Vec::new();
-            entries
-                .iter()
-                .for_each(|entry| line::write(entry, &mut bytes));
-            append(&path, &bytes).map_err(|source| LogError::Io { path, source })
-        })
-        .await
+        blocking(move || append(&path, entries).map_err(|source| LogError::Io { path, source }))
+            .await?;
+        self.news.tell(key);
+        Ok(())
+    }
+
+    /// Reads a page; if it is empty, waits up to `patience` until this server appends something and reads again.
+    ///
+    /// # Errors
+    /// As [`FileLogs::poll`].
+    pub async fn poll_patiently(
+        &self,
+        key: &LogKey,
+        query: LogQuery,
+        patience: Duration,
+    ) -> Result<LogPage, LogError> {
+        let ear = self.news.listen(key);
+        let mut grown = std::pin::pin!(ear.grown.notified());
+        // From here on nothing is missed, also while the page is read.
+        grown.as_mut().enable();
+        let page = self.poll(key, query.clone()).await?;
+        if !page.logs.is_empty() || tokio::time::timeout(patience, grown).await.is_err() {
+            return Ok(page);
+        }
+        self.poll(key, query).await
     }
 
     /// Reads a page. A log that is not there is empty.
@@ -102,7 +129,11 @@ async fn blocking<T: Send + 'static>(
         })
 }
 
-fn append(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn append(path: &Path, entries: impl Iterator<Item = LogEntry>) -> std::io::Result<()> {
+    let mut entries = entries.peekable();
+    if entries.peek().is_none() {
+        return Ok(());
+    }
     let open = || {
         OpenOptions::new()
             .create(true)
@@ -120,6 +151,19 @@ fn append(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         other => other?,
     };
     let end = file.seek(SeekFrom::End(0))?;
+    let written = write_lines(&mut file, end, entries);
+    if written.is_err() {
+        // The same comes again, and must not stand there twice. Where this fails too, the file system is broken.
+        drop(file.set_len(end));
+    }
+    written
+}
+
+fn write_lines(
+    file: &mut File,
+    end: u64,
+    entries: impl Iterator<Item = LogEntry>,
+) -> std::io::Result<()> {
     if end > 0 {
         // A line cut by a crash must not swallow the next one.
         file.seek(SeekFrom::Start(end - 1))?;
@@ -129,8 +173,16 @@ fn append(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
             file.write_all(b"\n")?;
         }
     }
-    // One write, so that a reader sees whole lines or, at worst, one without its end, which it leaves alone.
-    file.write_all(bytes)
+    // Whole lines at once: a reader sees them or, at worst, one without its end, which it leaves alone.
+    let mut bytes = Vec::new();
+    for entry in entries {
+        line::write(&entry, &mut bytes);
+        if bytes.len() >= WRITE {
+            file.write_all(&bytes)?;
+            bytes.clear();
+        }
+    }
+    file.write_all(&bytes)
 }
 
 fn forwards(file: &File, query: &LogQuery, token: Option<u64>) -> std::io::Result<LogPage> {

@@ -32,11 +32,11 @@ pub(super) async fn store(
     project: &str,
     run: &str,
     job: &JobRow,
-    answer: &PullResponse,
+    answer: PullResponse,
 ) -> bool {
     for (producer, events) in [
-        (Producer::Job, &answer.job_logs),
-        (Producer::Runner, &answer.runner_logs),
+        (Producer::Job, answer.job_logs),
+        (Producer::Runner, answer.runner_logs),
     ] {
         if events.is_empty() {
             continue;
@@ -55,22 +55,32 @@ pub(super) async fn store(
     true
 }
 
-async fn append(cx: &Context, key: &LogKey, events: &[LogEvent]) -> Result<(), LogError> {
+async fn append(cx: &Context, key: &LogKey, events: Vec<LogEvent>) -> Result<(), LogError> {
     let id = (key.submission, key.producer);
     let known = cx.log_times.all().get(&id).copied();
     let last = match known {
         Some(last) => last,
         None => last_stored(cx, key).await?,
     };
-    let entries: Vec<LogEntry> = entries(events)
-        .filter(|entry| entry.at.as_microsecond() > last)
-        .collect();
-    let Some(newest) = entries.last().map(|entry| entry.at.as_microsecond()) else {
+    let mut events = timed(events);
+    events.retain(|(at, _)| at.as_microsecond() > last);
+    let Some(newest) = events.last().map(|(at, _)| at.as_microsecond()) else {
         return Ok(());
     };
+    // Decoded where it is written: a page of a log is large, and one copy of it is enough.
+    let entries = events.into_iter().map(|(at, event)| LogEntry {
+        at,
+        message: decoded(event.message),
+    });
     cx.logs.append(key, entries).await?;
     cx.log_times.all().insert(id, newest);
     Ok(())
+}
+
+fn decoded(message: String) -> Vec<u8> {
+    STANDARD
+        .decode(&message)
+        .unwrap_or_else(|_| message.into_bytes())
 }
 
 async fn last_stored(cx: &Context, key: &LogKey) -> Result<i64, LogError> {
@@ -97,9 +107,9 @@ pub(super) fn forget(cx: &Context, job: Uuid) {
 
 /// Gives every event a time of its own: the runner's millisecond, and its place within that in microseconds. All
 /// events of a millisecond come in one answer, so the same event has the same time whenever it is read.
-fn entries(events: &[LogEvent]) -> impl Iterator<Item = LogEntry> + '_ {
+fn timed(events: Vec<LogEvent>) -> Vec<(Timestamp, LogEvent)> {
     let (mut millisecond, mut place) = (i64::MIN, 0);
-    events.iter().map(move |event| {
+    let each = events.into_iter().map(move |event| {
         place = if event.timestamp == millisecond {
             (place + 1).min(999)
         } else {
@@ -108,14 +118,9 @@ fn entries(events: &[LogEvent]) -> impl Iterator<Item = LogEntry> + '_ {
         millisecond = event.timestamp;
         let at =
             Timestamp::from_microsecond(event.timestamp.saturating_mul(1000).saturating_add(place));
-        let message = STANDARD
-            .decode(&event.message)
-            .unwrap_or_else(|_| event.message.clone().into_bytes());
-        LogEntry {
-            at: at.unwrap_or(Timestamp::UNIX_EPOCH),
-            message,
-        }
-    })
+        (at.unwrap_or(Timestamp::UNIX_EPOCH), event)
+    });
+    each.collect()
 }
 
 #[cfg(test)]
@@ -128,8 +133,9 @@ mod tests {
             timestamp,
             message: STANDARD.encode(message),
         };
-        let times: Vec<i64> = entries(&[event(5, "a"), event(5, "b"), event(6, "c")])
-            .map(|entry| entry.at.as_microsecond())
+        let times: Vec<i64> = timed(vec![event(5, "a"), event(5, "b"), event(6, "c")])
+            .iter()
+            .map(|(at, _)| at.as_microsecond())
             .collect();
         assert_eq!(times, [5000, 5001, 6000]);
     }

@@ -123,9 +123,10 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
             };
             match answer {
                 Ok(answer) => {
-                    let stored =
-                        job_logs::store(cx, &project.name, &view.run.name, job, &answer).await;
-                    Answer::Pulled(pulled(&answer, stored, true))
+                    let mut report = pulled(&answer, true);
+                    report.stored =
+                        job_logs::store(cx, &project.name, &view.run.name, job, answer).await;
+                    Answer::Pulled(report)
                 }
                 Err(error) if error.is_refused() => Answer::NotUp,
                 Err(error) => Answer::Unreachable(error.to_string()),

@@ -80,8 +80,10 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepE
         },
         Ask::Pull { since } => match cx.machines.pull(&at, port, *since, Some(LAST_WORDS)).await {
             Ok(answer) => {
-                let stored = job_logs::store(cx, &project.name, &view.run.name, job, &answer).await;
-                Answer::Pulled(pulled(&answer, stored, true), answer.has_more)
+                let (mut report, has_more) = (pulled(&answer, true), answer.has_more);
+                report.stored =
+                    job_logs::store(cx, &project.name, &view.run.name, job, answer).await;
+                Answer::Pulled(report, has_more)
             }
             Err(error) => Answer::Failed(error.to_string()),
         },

@@ -1,7 +1,9 @@
 //! `/api/project/{project_name}/logs/poll`
 
+use std::time::Duration;
+
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use dstack_api::logs::{JobSubmissionLogs, PollLogsRequest};
 use dstack_engine::ids::JobId;
 use dstack_store::{jobs, runs};
@@ -12,6 +14,17 @@ use crate::extract::{Body, Member};
 use crate::logs::{LogError, LogKey, LogQuery, Producer};
 use crate::services::names;
 
+/// The longest wait for a log to grow.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// Our addition to the call.
+#[derive(Debug, Default, serde::Deserialize)]
+pub(super) struct Wait {
+    /// How long an empty answer is held back for something to come, in milliseconds, at most 10,000; not at all without.
+    #[serde(default)]
+    wait_ms: u64,
+}
+
 /// A page of a job's log. What is not there, or not the project's, is empty.
 ///
 /// # Errors
@@ -19,6 +32,7 @@ use crate::services::names;
 pub(super) async fn poll(
     State(app): State<App>,
     Member(access): Member,
+    Query(wait): Query<Wait>,
     Body(request): Body<PollLogsRequest>,
 ) -> Result<Json<JobSubmissionLogs>, ApiError> {
     names::check_limit(request.limit, 1000)?;
@@ -59,7 +73,13 @@ pub(super) async fn poll(
             Producer::Job
         },
     };
-    Ok(Json(app.logs.poll(&key, query).await.map_err(refused)?))
+    let patience = Duration::from_millis(wait.wait_ms).min(LONGEST_WAIT);
+    let page = if patience.is_zero() {
+        app.logs.poll(&key, query).await
+    } else {
+        app.logs.poll_patiently(&key, query, patience).await
+    };
+    Ok(Json(page.map_err(refused)?))
 }
 
 fn refused(error: LogError) -> ApiError {

@@ -24,11 +24,12 @@ const TASKS: u32 = 24;
 /// Tasks that are under way at any time: what the hosts take at once, and two that wait.
 const AT_ONCE: usize = 6;
 /// Lines of a task's log, one each 50 ms.
-const LINES: u32 = 40;
+const LINES: u32 = 60;
 
-/// A small disk of the engine and the shim, and two devices with the tool that lists them.
+/// A small disk of the engine and the shim, and two devices with the tool that lists them. The second host has systemd,
+/// or what looks like it.
 const BOOT: &str = r#"
-mkdir -p $H/disk; mount -t tmpfs -o size=500m tmpfs $H/disk
+mkdir -p $H/disk; mount -t tmpfs -o size=300m tmpfs $H/disk
 mkdir $H/disk/docker $H/disk/dstack; mount --bind $H/disk/docker $H/docker
 mkdir -p /root/.dstack /root/marks; mount --bind $H/disk/dstack /root/.dstack
 mkdir $H/dev; mount -t tmpfs tmpfs $H/dev
@@ -44,14 +45,37 @@ echo '{"device_info": [
 {"board_info": {"bus_id": "0000:42:00.0", "board_type": "n300 L", "board_id": "b"}}]}'
 END
 chmod 755 /usr/local/bin/tt-smi
+if [ "${H%/h2/}" != "$H" ]; then
+mkdir -p /run/systemd/system
+cat >/usr/local/bin/systemctl <<'END'
+#!/bin/sh
+# Stands for systemd: runs the one unit as its file says.
+unit=/etc/systemd/system/dstack-shim.service
+pid=/run/unit.pid
+get() { sed -n "s/^$1=//p" $unit; }
+stop() { [ -f $pid ] && kill -9 -- -$(cat $pid) 2>/dev/null; rm -f $pid; }
+case "$*" in
+*disable*) stop ;;
+*restart*|start*)
+  case "$*" in start*) [ -f $pid ] && kill -0 $(cat $pid) 2>/dev/null && exit 0 ;; esac
+  stop
+  [ "$(get Restart)" = always ] || exit 1
+  mkdir -p /run/$(get RuntimeDirectory)
+  setsid sh -c 'echo $$ >/run/unit.pid; cd "$1"; while :; do (set -a; . "$2"; exec $3) >>/run/unit.log 2>&1 </dev/null; sleep $4; done' \
+    unit "$(get WorkingDirectory)" "$(get EnvironmentFile)" "$(get ExecStart)" "$(get RestartSec)" >/dev/null 2>&1 </dev/null & ;;
+*show*) echo 0 ;;
+esac
+exit 0
+END
+chmod 755 /usr/local/bin/systemctl
+fi
 "#;
 
 /// What a task does: takes a lock that nobody else has who has the same device, counts, says that it has ended.
 const WORK: &str = "echo $(date +%s%N) >>/marks/$DSTACK_RUN_NAME.starts
-  gpu=$(ls /dev/tenstorrent); exec 9>/marks/gpu.$gpu
-  flock -n 9 || { echo device $gpu is taken; exit 77; }
-  i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.05; done
-  touch /marks/$DSTACK_RUN_NAME.ended; echo end";
+  gpu=$(ls /dev/tenstorrent)
+  flock -n /marks/gpu.$gpu -c 'i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.05; done;
+  touch /marks/$DSTACK_RUN_NAME.ended; echo end' || { echo device $gpu is taken; exit 77; }";
 
 /// Numbers that look random and are the same for a seed.
 struct Chance(u64);
@@ -81,12 +105,18 @@ enum Fault {
 }
 
 /// A fault that was there.
-#[derive(Debug)]
 struct Blow {
     fault: Fault,
     host: u32,
     from: Instant,
     to: Instant,
+}
+
+impl std::fmt::Debug for Blow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { fault, host, .. } = self;
+        write!(f, "{fault:?} of host {host} for {:?}", self.to - self.from)
+    }
 }
 
 /// A task that was handed in.
@@ -134,7 +164,7 @@ fn hosts_under_fire_end_every_task_right_and_hold_nothing_afterwards() -> Result
     let (blows, ended) = (&storm.blows, &storm.ended);
     outcome
         .with_context(|| hosts.logs())
-        .with_context(|| format!("seed {seed}, {} tasks ended, faults {blows:#?}", ended.len()))
+        .with_context(|| format!("seed {seed}, {} tasks ended, faults {blows:?}", ended.len()))
 }
 
 impl Storm<'_> {
@@ -168,13 +198,18 @@ impl Storm<'_> {
         );
         let path = self.server.file("own.dstack.yml", &text)?;
         self.server.ok(&["apply", "-f", &path, "-y"])?;
+        ensure!(
+            self.hosts.file(2, "run/unit.pid").exists(),
+            "the second host's shim is not kept by its unit"
+        );
         let (_, fleet) = self
             .server
             .post("/api/project/main/fleets/get", &json!({"name": "own"}))?;
         for instance in fleet["instances"].as_array().context("instances")? {
             let gpus = &instance["instance_type"]["resources"]["gpus"];
             ensure!(
-                gpus.as_array().is_some_and(|gpus| gpus.len() == 2) && instance["total_blocks"] == 2,
+                gpus.as_array().is_some_and(|gpus| gpus.len() == 2)
+                    && instance["total_blocks"] == 2,
                 "{instance}"
             );
         }
@@ -197,10 +232,10 @@ impl Storm<'_> {
         std::thread::sleep(Duration::from_millis(300 + self.chance.below(1500)));
         let host = 1 + u32::from(self.chance.below(2) == 1);
         let fault = match self.chance.below(10) {
-            0..3 => Fault::Shim,
-            3 => Fault::Engine,
-            4..7 => Fault::Runner,
-            7 => Fault::Network,
+            0 | 1 => Fault::Shim,
+            2 | 3 => Fault::Engine,
+            4 | 5 => Fault::Runner,
+            6 | 7 => Fault::Network,
             _ => Fault::Disk,
         };
         let from = Instant::now();
@@ -245,7 +280,9 @@ impl Storm<'_> {
         let runner = top.lines().find(|line| line.contains("dstack-runner"));
         let pid = runner.and_then(|line| line.split_whitespace().next());
         if let Some(pid) = pid {
-            std::process::Command::new("kill").args(["-9", pid]).status()?;
+            std::process::Command::new("kill")
+                .args(["-9", pid])
+                .status()?;
         }
         Ok(())
     }
@@ -322,9 +359,9 @@ impl Storm<'_> {
         ];
         ensure!(known.contains(&reason), "{}", told());
         ensure!(job["exit_status"] != 77, "a device twice: {}", told());
-        let host = [1, 2].into_iter().find(|host| {
-            job["job_provisioning_data"]["hostname"] == self.hosts.address(*host)
-        });
+        let host = [1, 2]
+            .into_iter()
+            .find(|host| job["job_provisioning_data"]["hostname"] == self.hosts.address(*host));
         let has_reason = self.blows.iter().any(|blow| {
             let meets = blow.from <= ended.to && blow.to >= ended.from;
             let kills = match blow.fault {
@@ -351,15 +388,24 @@ impl Storm<'_> {
                 let ours = |line: &&str| line.ends_with("# added by dstack-shim");
                 Ok(BTreeMap::from([
                     ("containers", self.hosts.docker(host, &["ps", "-aq"])?),
-                    ("folders", self.hosts.shell(host, "ls -A /root/.dstack/runners")?),
-                    ("mounts", (self.mounts(host)? - before).to_string()),
+                    (
+                        "folders",
+                        self.hosts.shell(host, "ls -A /root/.dstack/runners")?,
+                    ),
+                    (
+                        "mounts",
+                        (self.mounts(host)?.saturating_sub(*before)).to_string(),
+                    ),
                     ("keys", keys.lines().filter(ours).collect()),
                 ]))
             };
             let wanted = |key: &str| if key == "mounts" { "0" } else { "" };
             wait_for("a host that holds nothing", PATIENCE, || {
                 let held = state()?;
-                Ok(held.iter().all(|(key, text)| text == wanted(key)).then_some(()))
+                Ok(held
+                    .iter()
+                    .all(|(key, text)| text == wanted(key))
+                    .then_some(()))
             })
             .with_context(|| format!("host {host}: {:?}", state()))?;
         }
@@ -373,7 +419,11 @@ impl Storm<'_> {
         }
         for name in ["all1", "all2"] {
             wait_for("both devices", PATIENCE, || {
-                Ok(self.server.ok(&["logs", name])?.contains("has 0 1").then_some(()))
+                Ok(self
+                    .server
+                    .ok(&["logs", name])?
+                    .contains("has 0 1")
+                    .then_some(()))
             })
             .with_context(|| format!("{:?}\n{}", self.server.run(name), self.server.log()))?;
         }

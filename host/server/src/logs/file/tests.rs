@@ -50,7 +50,7 @@ async fn filled(lines: i64) -> (tempfile::TempDir, FileLogs) {
         let entries = part
             .iter()
             .map(|n| entry(*n, format!("line {n}\n").as_bytes()))
-            .collect();
+            .collect::<Vec<_>>();
         logs.append(&key(), entries).await.unwrap();
     }
     (folder, logs)
@@ -120,7 +120,7 @@ async fn entries_of_one_moment_are_not_skipped_by_pages() {
         &key(),
         (0..30)
             .map(|n| entry(5, format!("{n}").as_bytes()))
-            .collect(),
+            .collect::<Vec<_>>(),
     )
     .await
     .unwrap();
@@ -265,4 +265,31 @@ async fn a_line_cut_by_a_crash_is_left_out_and_harms_no_other() {
         .unwrap();
     assert_eq!(texts(&page), ["line 9\n"]);
     assert_eq!(logs.poll(&key(), query()).await.unwrap().logs.len(), 4);
+}
+
+#[tokio::test]
+async fn a_patient_reader_gets_what_is_written_meanwhile() {
+    let (_folder, logs) = filled(3).await;
+    let after = LogQuery {
+        after: Some(entry(2, b"").at),
+        ..query()
+    };
+    let hour = Duration::from_secs(3600);
+    let waiting = tokio::spawn({
+        let (logs, after) = (logs.clone(), after.clone());
+        async move { logs.poll_patiently(&key(), after, hour).await }
+    });
+    // The reader may not wait yet: either way it gets this.
+    tokio::task::yield_now().await;
+    logs.append(&key(), vec![entry(3, b"new\n")]).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().logs.len(), 1);
+    let none = logs.poll_patiently(
+        &LogKey {
+            producer: Producer::Runner,
+            ..key()
+        },
+        query(),
+        Duration::from_millis(1),
+    );
+    assert!(none.await.unwrap().logs.is_empty());
 }
