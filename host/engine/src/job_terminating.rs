@@ -5,7 +5,7 @@
 //! stop: Hard ────────────────────────────────────────────────────────────┴─ shim removes ─► final status, blocks free
 //! ```
 //!
-//! No step depends on the machine being there: an agent that does not answer is skipped.
+//! No step depends on the machine being there: an agent that does not answer is skipped, after a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,9 @@ use crate::changes::{Changes, Guard, Pipeline};
 use crate::job_running::Pulled;
 use crate::model::{InstanceRow, JobRow, RunRow, Stop};
 use crate::view::Limits;
+
+/// How long the removal of a task is tried.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the decision reads.
 #[derive(Debug, Clone)]
@@ -164,9 +167,38 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
             changes.job(job).remove_at = Some(Some(view.now));
             changes
         }
-        // What the shim could not remove, the checks of the instance remove later.
+        (Ask::Remove { .. }, Answer::Failed(why)) => not_removed(view, why),
         (Ask::Remove { .. }, _) => finish(view),
     }
+}
+
+/// A shim that is being restarted is back in seconds, and until then its task holds what the next job would get. One that
+/// stays away costs the job no more time: its machine gets no job until a check has removed what is left there.
+fn not_removed(view: &View, why: &str) -> Changes {
+    let job = &view.job;
+    let since = job.remove_at.unwrap_or(view.now);
+    let until = since.saturating_add(REMOVAL_PATIENCE).unwrap_or(view.now);
+    let is_away = view.instance.as_ref().is_none_or(|it| it.unreachable);
+    if !is_away && view.now < until {
+        let mut changes = Changes::later(Duration::from_secs(1));
+        changes.guards.push(own_guard(view));
+        if job.remove_at.is_none() {
+            changes.job(job).remove_at = Some(Some(view.now));
+        }
+        return changes;
+    }
+    let mut changes = finish(view);
+    if let Some(instance) = view.instance.as_ref().filter(|it| !it.unreachable) {
+        let patch = changes.instance(instance);
+        patch.unreachable = Some(true);
+        // The next check that succeeds looks for tasks without a job.
+        patch.health_checked_at = Some(None);
+        changes.event(
+            format!("instance became unreachable: a task could not be removed: {why}"),
+            &[instance],
+        );
+    }
+    changes
 }
 
 fn own_guard(view: &View) -> Guard {

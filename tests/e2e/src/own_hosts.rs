@@ -340,14 +340,25 @@ impl OwnHosts {
     /// # Errors
     /// If it does not answer again within a minute.
     pub fn lose_engine(&self, number: u32) -> Result<()> {
-        let pid = fs::read_to_string(self.file(number, "run/dk.pid"))?;
-        run("kill", &["-9", pid.trim()])?;
-        let gone = Path::new("/proc").join(pid.trim());
-        wait_for("the end of an engine", Duration::from_secs(20), || {
-            Ok((!gone.exists()).then_some(()))
-        })?;
-        // The number may be another process's by now, and then the new one would not start.
-        drop(fs::remove_file(self.file(number, "run/dk.pid")));
+        let files =
+            ["run/dk.pid", "run/dk/containerd/containerd.pid"].map(|name| self.file(number, name));
+        let mut pids = Vec::new();
+        for file in &files {
+            pids.push(fs::read_to_string(file)?.trim().to_owned());
+        }
+        run("kill", &["-9", &pids[0]])?;
+        // What the engine runs on ends with it, a moment later.
+        for pid in &pids {
+            wait_for("the end of an engine", Duration::from_secs(20), || {
+                let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                let is_over = status.is_empty() || status.contains(") Z ");
+                Ok(is_over.then_some(()))
+            })?;
+        }
+        // One that nobody has waited for yet, and another process with the number, would be taken for it.
+        for file in &files {
+            drop(fs::remove_file(file));
+        }
         let script = self.file(number, "etc/engine.sh");
         self.inside(number)?
             .arg(script)

@@ -18,16 +18,16 @@ fn a_machine_that_nobody_needs_is_switched_off() {
     let (_dir, path) = programs(&[("shutdown", &script)]);
     let mut shim = Shim::new("process", &fake.runner);
     shim.env = vec![("PATH", path)];
-    shim.flags = ["--idle-shutdown", "2"].map(str::to_owned).to_vec();
+    shim.flags = ["--idle-shutdown", "5"].map(str::to_owned).to_vec();
     shim.launch();
     let id = shim.submit(&task("guard"));
     shim.task_when(&id, "running");
     // A task keeps the machine, without any request.
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(7));
     assert!(!told.exists());
     shim.terminate(&id, "terminated_by_user", 0);
     // So do requests, without a task.
-    let until = Instant::now() + Duration::from_secs(4);
+    let until = Instant::now() + Duration::from_secs(7);
     while Instant::now() < until {
         assert_eq!(shim.call("GET /api/healthcheck", None).status, 200);
         std::thread::sleep(Duration::from_millis(100));
