@@ -8,11 +8,12 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dstack_agent_kit::logging::Tee;
-use dstack_agent_protocol::runner::{SubmitRequest, UnixUser};
+use dstack_agent_protocol::runner::{JobState, SubmitRequest, UnixUser};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -80,6 +81,8 @@ pub(crate) struct Runner {
     pub(crate) stop: CancellationToken,
     job: Mutex<Option<Submitted>>,
     phase: watch::Sender<Phase>,
+    /// Whether the job has ended well.
+    is_done: AtomicBool,
     is_pulled: watch::Sender<bool>,
     is_watched: watch::Sender<bool>,
 }
@@ -102,6 +105,7 @@ impl Runner {
             stop: CancellationToken::new(),
             job: Mutex::default(),
             phase: watch::Sender::new(Phase::WaitSubmit),
+            is_done: AtomicBool::new(false),
             is_pulled: watch::Sender::new(false),
             is_watched: watch::Sender::new(false),
         }
@@ -164,6 +168,8 @@ impl Runner {
     /// Records how the job ended. From now on a pull that takes all is the last.
     pub(crate) fn finish(&self, change: Change) {
         tracing::info!(state = ?change.state, reason = change.reason, exit_status = change.exit_status, "the job has ended");
+        self.is_done
+            .store(change.state == JobState::Done, Ordering::Release);
         self.history.add_state(change);
         self.raw.end();
         self.phase.send_replace(Phase::WaitLogsFinished);
@@ -208,6 +214,11 @@ impl Runner {
         let (mut pulled, mut watched) = (self.is_pulled.subscribe(), self.is_watched.subscribe());
         drop(pulled.wait_for(|is| *is).await);
         drop(watched.wait_for(|is| *is).await);
+    }
+
+    /// Whether the server knows how the job ended, or will guess it right: an exit with 0 means to it that all is well.
+    pub(crate) fn is_end_known(&self) -> bool {
+        self.is_done.load(Ordering::Acquire) || *self.is_pulled.borrow()
     }
 
     pub(crate) async fn last_pull(&self) {
@@ -293,7 +304,6 @@ impl Runner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dstack_agent_protocol::runner::JobState;
 
     #[test]
     fn calls_are_allowed_in_their_phases_only() {

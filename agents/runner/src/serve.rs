@@ -28,7 +28,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// The same once the runner itself was told to end.
 const HURRIED_DRAIN_LIMIT: Duration = Duration::from_secs(3);
 
-/// Why the runner ended without having run a job.
+/// Why the runner ended without having run a job, or without having told how it ended.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Not root, in a container.
@@ -37,6 +37,9 @@ pub enum StartError {
     /// Nobody submitted and started a job.
     #[error("no job submitted")]
     NoJob,
+    /// A signal ended the job, and nobody has asked how it ended: an exit with 0 would say that it was done.
+    #[error("ended by a signal before the server learned how the job ended")]
+    Untold,
     /// A signal came before the job was started.
     #[error("interrupted before a job was started")]
     Interrupted,
@@ -153,7 +156,7 @@ async fn supervise(runner: &Runner, signals: &Stop) -> Result<(), StartError> {
             runner.stop.cancel();
             tokio::select! {
                 () = runner.reached(Phase::WaitLogsFinished) => {}
-                () = signals.forced() => return Ok(()),
+                () = signals.forced() => return Err(StartError::Untold),
             }
         }
     }
@@ -165,9 +168,16 @@ async fn supervise(runner: &Runner, signals: &Stop) -> Result<(), StartError> {
         () = runner.all_taken() => {}
         () = hurried => {}
         () = signals.forced() => {}
-        () = tokio::time::sleep(DRAIN_LIMIT) => tracing::warn!("logs were not taken in time"),
+        () = tokio::time::sleep(DRAIN_LIMIT) => {
+            tracing::warn!("logs were not taken in time");
+            return Ok(());
+        }
     }
-    Ok(())
+    if runner.is_end_known() {
+        Ok(())
+    } else {
+        Err(StartError::Untold)
+    }
 }
 
 fn start_sshd(

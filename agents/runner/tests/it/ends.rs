@@ -186,6 +186,23 @@ fn a_signal_ends_the_job_and_the_runner_lets_the_server_pull() {
 }
 
 #[test]
+fn a_job_cut_by_a_signal_that_nobody_asks_for_does_not_look_done() {
+    let mut bed = Bed::start();
+    bed.start_job(&job("echo ready; sleep 1000"));
+    bed.pull_until(|so_far| so_far.text().contains("ready"));
+    bed.signal(Signal::SIGTERM);
+    assert_eq!(bed.exit_code(), 1);
+    // One that had ended well before is done, also if nobody knows.
+    let mut bed = Bed::start();
+    bed.start_job(&job("true"));
+    while !bed.out().contains("the job has ended") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bed.signal(Signal::SIGTERM);
+    assert_eq!(bed.exit_code(), 0);
+}
+
+#[test]
 fn a_signal_before_the_job_is_an_error() {
     let mut bed = Bed::start();
     bed.signal(Signal::SIGINT);

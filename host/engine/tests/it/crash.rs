@@ -167,3 +167,47 @@ fn a_hint_during_a_lease_is_not_lost() {
         .unwrap();
     bed.claim(Pipeline::Runs, run.0, at(3));
 }
+
+#[test]
+fn a_task_that_stays_is_tried_again_and_then_keeps_jobs_off_its_machine() {
+    use dstack_engine::job_terminating::{Answer, Ask, conclude};
+    let mut bed = Bed::new(json!({}), json!({}));
+    let job = bed.job(0);
+    let lease = bed.claim(Pipeline::JobsSubmitted, job.0, at(1));
+    let (_, order) = bed.order(job, &[offer(1.0, false)], at(1));
+    bed.world
+        .checkpoint(&lease, order.before.clone(), at(1))
+        .unwrap();
+    let run = bed.world.run(bed.run).unwrap();
+    let stop = dstack_engine::runs::stop(run, false, run.user_id).unwrap();
+    bed.world.request(stop, at(2)).unwrap();
+    bed.step_run(at(3));
+    let mut view = bed.world.job_terminating(job, at(4)).unwrap();
+    view.job.blocks = 1;
+    let remove = Ask::Remove {
+        reason: String::new(),
+        message: String::new(),
+    };
+    let failed = Answer::Failed("no shim answers".to_owned());
+    let first = conclude(&view, &remove, &failed);
+    assert_eq!(first.look_again, Some(Duration::from_secs(1)));
+    assert_eq!(first.jobs[0].remove_at, Some(Some(at(4))));
+    assert!(first.jobs[0].status.is_none() && first.instances.is_empty());
+
+    view.job.remove_at = Some(at(4));
+    view.now = at(60);
+    let last = conclude(&view, &remove, &failed);
+    assert_eq!(last.jobs[0].status, Some(JobStatus::Terminated));
+    assert_eq!(last.instances[0].unreachable, Some(true));
+    assert_eq!(last.instances[0].health_checked_at, Some(None));
+    // A machine that is known to be away costs no time.
+    view.now = at(5);
+    if let Some(instance) = &mut view.instance {
+        instance.unreachable = true;
+    }
+    let away = conclude(&view, &remove, &failed);
+    assert_eq!(away.jobs[0].status, Some(JobStatus::Terminated));
+    assert_eq!(away.instances[0].unreachable, None);
+    let done = conclude(&view, &remove, &Answer::Done);
+    assert_eq!(done.jobs[0].status, Some(JobStatus::Terminated));
+}
