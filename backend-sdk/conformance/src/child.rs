@@ -137,6 +137,7 @@ pub(crate) fn run(suite: &Suite, args: &[OsString]) -> Result<Report, SuiteError
             report.version = ended.version;
             report.isolation = ended.isolation;
             report.notes = ended.notes;
+            run::note_what_was_left_out(&mut report);
             return Ok(report);
         }
         let last = last_lines(&errors);

@@ -37,6 +37,7 @@
 
 mod control;
 mod message;
+mod program;
 mod route;
 mod server;
 
@@ -50,6 +51,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use control::{Resource, Scenario};
 pub use message::{Reply, Request};
+pub(crate) use program::Program;
+pub use program::beside;
 
 use route::Pattern;
 

@@ -12,12 +12,32 @@ use crate::checks::{self, Check, Stop};
 use crate::cx::{Cx, Plan};
 use crate::host::{Event, Host, Session, Settings, lock};
 use crate::http::{Client, Recording, Way, write_recording};
+use crate::provider::Program;
 use crate::report::{CheckResult, Failure, Outcome, Report};
 use crate::schema;
 use crate::suite::{Isolation, Suite, SuiteError};
 
 /// Lines of the exchange that a failure shows.
 const SHOWN_LINES: usize = 8;
+
+/// Why a check was left out that has nobody to ask.
+const NO_PROVIDER: &str = "asks the provider, and there is none";
+
+/// Says aloud that a report without a failure is not the whole of it.
+pub(crate) fn note_what_was_left_out(report: &mut Report) {
+    let left_out = report.results.iter().filter(
+        |result| matches!(&result.outcome, Outcome::Skipped { reason } if reason == NO_PROVIDER),
+    );
+    let count = left_out.count();
+    if count > 0 {
+        report.notes.push(format!(
+            "{count} checks ask the provider and WERE NOT MADE, since nobody answers for it. Build the backend's fake provider beside \
+             the plugin (`cargo build --lib --examples` makes examples/{}-provider, which is then found), name another one by \
+             --provider PROGRAM or --provider URL, or run the backend's own tests (`cargo test`)",
+            report.plugin
+        ));
+    }
+}
 
 /// A plugin that is in this process for good.
 #[derive(Clone)]
@@ -72,7 +92,9 @@ pub(crate) enum Progress<'a> {
 }
 
 pub(crate) fn in_process(suite: Suite) -> Result<Report, SuiteError> {
-    run(suite, Isolation::InProcess, 0, &mut |_| {})
+    let mut report = run(suite, Isolation::InProcess, 0, &mut |_| {})?;
+    note_what_was_left_out(&mut report);
+    Ok(report)
 }
 
 /// Makes all checks from the `from`-th on.
@@ -169,16 +191,36 @@ struct Prepared {
     config: Option<Map<String, Value>>,
     provider: Option<String>,
     /// Keeps the author's provider running.
-    _own: Option<crate::provider::Provider>,
+    own: Own,
+    notes: Vec<String>,
 }
+
+/// What ends with the run.
+type Own = (
+    Option<crate::provider::Provider>,
+    Option<crate::provider::Program>,
+);
 
 impl Prepared {
     fn of(suite: Suite, manifest: &Manifest) -> Result<Self, SuiteError> {
-        let (url, own) = match suite.provider {
+        let (mut url, own) = match suite.provider {
             Some(at) => (Some(at.url), at.own),
             None => (None, None),
         };
-        let config = match suite.config {
+        let mut notes = Vec::new();
+        let mut config = suite.config;
+        let mut program = None;
+        if let (Some(path), None, None) = (suite.program, &url, &suite.replay) {
+            let started = Program::start(&path).map_err(|source| SuiteError::Provider {
+                program: path.clone(),
+                source,
+            })?;
+            notes.push(format!("the provider was {}", path.display()));
+            url = Some(started.url.clone());
+            config = config.or_else(|| started.config.clone());
+            program = Some(started);
+        }
+        let config = match config {
             None => None,
             Some(mut config) => {
                 schema::fill(&mut config, url.as_deref().unwrap_or("http://127.0.0.1:9"));
@@ -215,7 +257,8 @@ impl Prepared {
             settings: Arc::new(settings),
             config,
             provider: url,
-            _own: own,
+            own: (own, program),
+            notes,
         })
     }
 }
@@ -225,7 +268,7 @@ fn plan(entry: &Loaded, manifest: Manifest, prepared: Prepared) -> Plan {
     let session = Arc::new(Session::new(Arc::clone(&prepared.settings)));
     entry.host.begin(session);
     let schema = crate::calls::describe(&entry.plugin, &entry.host);
-    let mut notes = Vec::new();
+    let mut notes = prepared.notes;
     let config = prepared.config.clone().unwrap_or_else(|| {
         let at = prepared.provider.as_deref().unwrap_or("http://127.0.0.1:9");
         notes.push(
@@ -261,7 +304,7 @@ fn plan(entry: &Loaded, manifest: Manifest, prepared: Prepared) -> Plan {
         settings: Arc::clone(&prepared.settings),
         notes,
         leaks: Mutex::default(),
-        _kept: Box::new(prepared._own),
+        _kept: Box::new(prepared.own),
     }
 }
 
@@ -317,9 +360,7 @@ fn one(
             if !check.id.starts_with("secrets.") && missed_provider(plan, &session) =>
         {
             Outcome::Skipped {
-                reason:
-                    "asks the provider, and there is none: use --provider URL or `.provider(…)`"
-                        .to_owned(),
+                reason: NO_PROVIDER.to_owned(),
             }
         }
         Err(Stop::Fail(mut failure)) => {

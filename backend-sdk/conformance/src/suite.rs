@@ -92,6 +92,15 @@ pub enum SuiteError {
     /// The configuration is no JSON object.
     #[error("the configuration must be a JSON object")]
     BadConfig,
+    /// The program that should be the provider did not start.
+    #[error("the fake provider {program}: {source}")]
+    Provider {
+        /// Which.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The process for the checks could not be started.
     #[error("the process for the checks: {reason}")]
     Child {
@@ -116,6 +125,7 @@ pub struct Suite {
     pub(crate) path: PathBuf,
     pub(crate) config: Option<Value>,
     pub(crate) provider: Option<ProviderAt>,
+    pub(crate) program: Option<PathBuf>,
     pub(crate) only: Vec<String>,
     pub(crate) without: BTreeMap<String, String>,
     pub(crate) catalog: Option<PathBuf>,
@@ -144,6 +154,7 @@ impl Suite {
             path: path.into(),
             config: None,
             provider: None,
+            program: None,
             only: Vec::new(),
             without: BTreeMap::new(),
             catalog: None,
@@ -166,6 +177,12 @@ impl Suite {
     /// Where the plugin's requests go, whatever host they name; the host stands in the header [`ASKED_HOST`](crate::ASKED_HOST).
     pub fn provider(mut self, provider: impl Into<ProviderAt>) -> Self {
         self.provider = Some(provider.into());
+        self
+    }
+    /// A program that is the provider (see [`Provider::serve`]): started when the checks begin, in whatever process makes them.
+    /// Its configuration is used if none was given.
+    pub fn provider_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = Some(program.into());
         self
     }
     /// Runs only these checks. A group's name (`volumes`) stands for all of its checks.

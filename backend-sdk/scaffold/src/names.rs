@@ -16,17 +16,22 @@ const RUST_WORDS: &[&str] = &[
     "union", "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
 ];
 
-/// Crates `dstack-backend-…` that are no backends, or examples and tests of one.
+/// Crates `dstack-backend-…` that are no backends, or examples and tests of one. Those of other names could not be meant.
 const OUR_CRATES: &[&str] = &[
     "abi",
     "conformance",
+    "constructor",
     "fake",
+    "future",
     "hello",
     "loader",
     "misbehaving",
+    "probe",
+    "raw",
     "scaffold",
     "sdk",
     "types",
+    "wrong",
 ];
 
 /// The forms of a backend's name.

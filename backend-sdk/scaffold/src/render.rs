@@ -12,6 +12,10 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("Cargo.toml", include_str!("../templates/Cargo.toml.tmpl")),
     ("README.md", include_str!("../templates/README.md")),
     (
+        "examples/__name__-provider.rs",
+        include_str!("../templates/examples/provider.rs"),
+    ),
+    (
         "src/backend.rs",
         include_str!("../templates/src/backend.rs"),
     ),
@@ -58,11 +62,7 @@ fn words(order: &Order, is_outside: bool) -> [&'static str; 3] {
 }
 
 /// All files of a crate: path and text. `patches` is what a crate on its own adds to its manifest; `None` in the repository.
-pub(crate) fn files(
-    order: &Order,
-    names: &Names,
-    patches: Option<&str>,
-) -> Vec<(&'static str, String)> {
+pub(crate) fn files(order: &Order, names: &Names, patches: Option<&str>) -> Vec<(String, String)> {
     let words = words(order, patches.is_some());
     TEMPLATES
         .iter()
@@ -74,7 +74,7 @@ pub(crate) fn files(
                 .replace("__NAME__", &names.upper)
                 .replace("__sdk_version__", env!("CARGO_PKG_VERSION"))
                 .replace("__sdk_patches__", patches.unwrap_or_default());
-            (*path, text)
+            (path.replace("__name__", &names.lower), text)
         })
         .collect()
 }
@@ -133,14 +133,15 @@ mod tests {
                     let files = files(&order, &names, patches);
                     let readme = &files
                         .iter()
-                        .find(|(path, _)| *path == "README.md")
+                        .find(|(path, _)| path == "README.md")
                         .unwrap()
                         .1;
                     for (path, text) in &files {
                         for left in ["__", "//?", "#?", "<!--?"] {
+                            assert!(!path.contains(left), "{path}");
                             assert!(!text.contains(left), "{path}: {left}");
                         }
-                        let is_to_fill_in = *path != "README.md" && text.contains(SEARCH_WORD);
+                        let is_to_fill_in = path != "README.md" && text.contains(SEARCH_WORD);
                         assert_eq!(
                             readme.contains(&format!("| `{path}` |")),
                             is_to_fill_in,

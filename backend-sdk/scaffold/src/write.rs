@@ -86,7 +86,7 @@ fn make_missing(folder: &Path) -> Result<Vec<PathBuf>, ScaffoldError> {
     Ok(missing)
 }
 
-fn write(folder: &Path, files: &[(&str, String)]) -> Result<(), ScaffoldError> {
+fn write(folder: &Path, files: &[(String, String)]) -> Result<(), ScaffoldError> {
     fs::create_dir(folder).map_err(|source| failed(folder, source))?;
     for (path, text) in files {
         let path = folder.join(path);

@@ -64,7 +64,7 @@ pub struct ListPluginsResponse {
     pub plugins: Vec<PluginInfo>,
 }
 
-/// Answer of `POST /api/x/plugins/reload`: names of backends.
+/// Answer of `POST /api/x/plugins/reload`: names of backends, and what became of `config.yml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadPluginsResponse {
     /// Not there before.
@@ -75,6 +75,12 @@ pub struct ReloadPluginsResponse {
     pub after_restart: Vec<String>,
     /// Not there any more.
     pub removed: Vec<String>,
+    /// `project/backend` of the sections of `config.yml` that are used from now on.
+    #[serde(default)]
+    pub configured: Vec<String>,
+    /// What is not used of `config.yml`: lines with file, place and reason.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }
 
 /// `POST /api/x/plugins/describe`.

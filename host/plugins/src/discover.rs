@@ -22,6 +22,8 @@ pub(crate) struct Found {
     pub usable: BTreeMap<String, (Inspected, Isolation)>,
     /// The others, each with its reason.
     pub rest: Vec<PluginStatus>,
+    /// Why a folder's lock file is not used, by the names of the backends in that folder.
+    pub lock_problems: BTreeMap<String, String>,
     /// Whether a file that is refused was changed a moment ago: it may still be copied.
     pub is_settling: bool,
 }
@@ -49,7 +51,7 @@ pub(crate) fn discover(config: &PluginsConfig) -> Found {
     }
     for status in &found.rest {
         let error = status.error.as_deref().unwrap_or_default();
-        tracing::warn!(backend = status.name, path = %status.path.display(), error, "backend plugin not used");
+        tracing::warn!(backend = status.name, path = %status.path.display(), error, "not used of the plugin folders");
     }
     found
 }
@@ -76,18 +78,11 @@ fn scan(
         return;
     }
     let folder_problem = writable_by_others(folder, "folder");
-    let (lock, lock_problem) = match LockFile::read(folder) {
-        Ok(lock) => {
-            let problem = lock.problem();
-            (lock, problem)
-        }
-        Err(error) => (
-            LockFile::default(),
-            Some(format!("it is not used: {error}")),
-        ),
-    };
+    let (lock, lock_problem) = LockFile::look(folder);
     if let Some(problem) = &lock_problem {
-        tracing::warn!(file = %folder.join(LOCK_FILE).display(), "{problem}");
+        let mut status = refused(&folder.join(LOCK_FILE), None, problem);
+        LOCK_FILE.clone_into(&mut status.name);
+        found.rest.push(status);
     }
     let mut here: BTreeMap<String, Vec<Inspected>> = BTreeMap::new();
     for path in files {
@@ -148,6 +143,11 @@ fn scan(
             Isolation::Process
         };
         let isolation = config.isolation.get(&name).copied().unwrap_or(by_lock);
+        if let Some(problem) = &lock_problem {
+            let path = folder.join(LOCK_FILE);
+            let problem = format!("{} {problem}", path.display());
+            found.lock_problems.insert(name.clone(), problem);
+        }
         found.usable.insert(name, (file, isolation));
     }
 }

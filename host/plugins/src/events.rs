@@ -46,6 +46,11 @@ pub enum What {
         /// Whether the new file is used; if not, the host must be restarted for it.
         is_used: bool,
     },
+    /// The lock file of its folder, or a part of it, is not used, so it does not say that this backend is trusted.
+    LockRefused {
+        /// The lock file, why, and what to do.
+        problem: String,
+    },
     /// Its file is gone.
     Removed,
 }
@@ -77,6 +82,9 @@ impl std::fmt::Display for PluginEvent {
                 f,
                 "Backend {backend} has a new file of version {version}, which is used after a restart of the server"
             ),
+            What::LockRefused { problem } => {
+                write!(f, "Backend {backend} is not known to be trusted: {problem}")
+            }
             What::Removed => write!(f, "Backend {backend} removed: its file is gone"),
         }
     }

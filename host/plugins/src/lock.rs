@@ -63,7 +63,7 @@ impl LockFile {
     }
 
     /// What is wrong with lines of it, for people; `None` if nothing is.
-    pub(crate) fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<String> {
         let (first, more) = self.bad_lines.split_first()?;
         let others = match more.len() {
             0 => String::new(),
@@ -72,6 +72,24 @@ impl LockFile {
         Some(format!(
             "line {first}{others} is not understood and covers nothing"
         ))
+    }
+
+    /// Reads as [`read`](Self::read) does, and says beside it for people why the file, or a part of it, covers nothing.
+    pub(crate) fn look(folder: &Path) -> (Self, Option<String>) {
+        let (lock, problem) = match Self::read(folder) {
+            Ok(lock) => {
+                let problem = lock.problem();
+                (lock, problem)
+            }
+            Err(error) => (Self::default(), Some(format!("is not used: {error}"))),
+        };
+        let problem = problem.map(|problem| {
+            format!(
+                "{problem}; if you trust what is in the folder, run `dstack backend lock {}`",
+                folder.display()
+            )
+        });
+        (lock, problem)
     }
 
     /// Whether a file of this name and content is covered.

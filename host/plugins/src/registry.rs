@@ -40,6 +40,8 @@ pub(crate) struct Registry {
     /// Plugins whose code is in this process for ever, also those that are not used now.
     resident: BTreeMap<String, Arc<Slot>>,
     stats: BTreeMap<String, Arc<Stats>>,
+    /// What was told of lock files.
+    lock_problems: BTreeMap<String, String>,
     pub is_settling: bool,
 }
 
@@ -135,6 +137,13 @@ impl Registry {
             done.removed.push(name);
             left.push(slot);
         }
+        for (name, problem) in &found.lock_problems {
+            if self.lock_problems.get(name) != Some(problem) {
+                let problem = problem.clone();
+                tell(name, What::LockRefused { problem });
+            }
+        }
+        self.lock_problems = found.lock_problems;
         self.rest = found.rest;
         self.is_settling = found.is_settling;
         (done, left)

@@ -29,12 +29,11 @@ pub struct VerifiedPlugin {
 /// Compares a folder with its `plugins.lock`.
 ///
 /// # Errors
-/// If the folder or the lock file cannot be read.
+/// If the folder cannot be read.
 pub fn verify_folder(folder: &Path) -> io::Result<Vec<VerifiedPlugin>> {
     let folder = folder.canonicalize()?;
     std::fs::read_dir(&folder)?;
-    let lock = LockFile::read(&folder)
-        .map_err(|error| io::Error::new(error.kind(), format!("{LOCK_FILE}: {error}")))?;
+    let (lock, _) = LockFile::look(&folder);
     let found = discover(&PluginsConfig::new(vec![folder.clone()]));
     let mut all: Vec<VerifiedPlugin> = Vec::new();
     for (name, (file, _)) in found.usable {
@@ -66,18 +65,6 @@ pub fn verify_folder(folder: &Path) -> io::Result<Vec<VerifiedPlugin>> {
         path: Some(status.path),
         problem: Some(status.error.unwrap_or_else(|| "is not used".to_owned())),
     }));
-    if let Some(problem) = lock.problem() {
-        all.push(VerifiedPlugin {
-            name: LOCK_FILE.to_owned(),
-            version: None,
-            hash: None,
-            path: Some(folder.join(LOCK_FILE)),
-            problem: Some(format!(
-                "{problem}; if you trust what is in the folder, run `dstack backend lock {}`",
-                folder.display()
-            )),
-        });
-    }
     for line in lock.plugins() {
         if all.iter().any(|file| file.name == line.name) {
             continue;

@@ -26,6 +26,7 @@ use crate::services::runs::Runs;
 use crate::services::secrets::Secrets;
 use crate::services::users::Users;
 use crate::settings::Settings;
+use crate::start::Sections;
 
 /// The time, in the precision of the database.
 pub(crate) fn now() -> Timestamp {
@@ -78,6 +79,8 @@ pub struct Parts {
     pub plugins: Plugins,
     /// The projects' backends as the store and `config.yml` have them.
     pub backends: Arc<Backends>,
+    /// The backends of `config.yml`.
+    pub(crate) sections: Arc<Sections>,
     /// The backends of all projects, open for calls.
     pub clouds: Arc<dyn Clouds>,
     /// The agents' files.
@@ -112,6 +115,7 @@ pub struct State {
     pub(crate) agents: AgentFiles,
     pub(crate) metrics: Metrics,
     pub(crate) backends: Arc<Backends>,
+    pub(crate) sections: Arc<Sections>,
     pub(crate) permissions: Permissions,
     pub(crate) version: Version,
     pub(crate) users: Arc<Users>,
@@ -143,6 +147,7 @@ impl App {
             permissions,
             plugins,
             backends,
+            sections,
             clouds,
             agents,
             hints,
@@ -193,6 +198,7 @@ impl App {
             metrics: Metrics::new(&plugins),
             plugins,
             backends,
+            sections,
             permissions,
         }))
     }

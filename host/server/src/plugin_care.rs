@@ -1,11 +1,11 @@
 //! What the server does for its plugins in the background: watches their folders, reloads at SIGHUP, records what happens.
 
-use dstack_plugins::{PluginEvent, Plugins};
+use dstack_plugins::PluginEvent;
 use dstack_store::{Store, backends, projects};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::app::now;
+use crate::app::{App, now};
 use crate::services::events;
 use crate::tasks::Tasks;
 
@@ -18,8 +18,8 @@ pub(crate) fn events_channel() -> (Sender<PluginEvent>, Receiver<PluginEvent>) {
 }
 
 /// Starts all of it; it ends with the other tasks.
-pub(crate) fn start(plugins: &Plugins, store: Store, events: Receiver<PluginEvent>, tasks: &Tasks) {
-    let (watched, ending) = (plugins.clone(), tasks.clone());
+pub(crate) fn start(app: &App, events: Receiver<PluginEvent>, tasks: &Tasks) {
+    let (watched, ending) = (app.plugins.clone(), tasks.clone());
     tasks.spawn("plugins.watch", async move {
         tokio::select! {
             () = ending.stopping() => {}
@@ -28,14 +28,14 @@ pub(crate) fn start(plugins: &Plugins, store: Store, events: Receiver<PluginEven
             }
         }
     });
-    let (reloaded, ending) = (plugins.clone(), tasks.clone());
+    let (reloaded, ending) = (app.clone(), tasks.clone());
     tasks.spawn("plugins.reload", async move {
         tokio::select! {
             () = ending.stopping() => {}
             () = reload_at_hangup(reloaded) => {}
         }
     });
-    let ending = tasks.clone();
+    let (store, ending) = (app.store.clone(), tasks.clone());
     tasks.spawn("plugins.events", async move {
         tokio::select! {
             () = ending.stopping() => {}
@@ -44,12 +44,15 @@ pub(crate) fn start(plugins: &Plugins, store: Store, events: Receiver<PluginEven
     });
 }
 
-async fn reload_at_hangup(plugins: Plugins) {
+async fn reload_at_hangup(app: App) {
     match signal(SignalKind::hangup()) {
         Ok(mut hangups) => {
             while hangups.recv().await.is_some() {
-                tracing::info!("SIGHUP: looking through the plugin folders");
-                plugins.reload().await;
+                tracing::info!("SIGHUP: looking through the plugin folders and config.yml");
+                app.plugins.reload().await;
+                if let Err(error) = app.sections.reload().await {
+                    tracing::error!(%error, "the backends of config.yml were not read again");
+                }
             }
         }
         Err(error) => tracing::warn!(%error, "SIGHUP cannot be listened for"),

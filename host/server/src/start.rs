@@ -4,6 +4,7 @@ mod config;
 mod host_services;
 mod sections;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ use crate::services::host_keys::StoredHostKeys;
 use crate::services::keyring::KeyringError;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
-use sections::Refused;
+pub(crate) use sections::Sections;
 
 /// Name of the project that the first start makes.
 pub const FIRST_PROJECT: &str = "main";
@@ -156,6 +157,11 @@ impl Server {
             settings.local_backend,
             !settings.default_creds_disabled,
         ));
+        let sections = Arc::new(Sections::new(
+            settings.clone(),
+            backends.clone(),
+            plugins.clone(),
+        ));
         let clouds: Arc<dyn Clouds> =
             Arc::new(PluginClouds::new(plugins.clone(), backends.clone()));
         let hints = Hints::default();
@@ -170,14 +176,15 @@ impl Server {
             permissions: config.permissions,
             plugins: plugins.clone(),
             backends,
+            sections: sections.clone(),
             clouds,
             agents: agents.clone(),
             hints: sink,
         });
-        let (admin_token, refused) = prepare(&app, &config).await?;
+        let admin_token = prepare(&app, config).await?;
         let tasks = Tasks::default();
-        sections::try_again(app.clone(), config, refused, changes, &tasks);
-        plugin_care::start(&plugins, app.store.clone(), plugin_events, &tasks);
+        sections.follow(changes, &tasks);
+        plugin_care::start(&app, plugin_events, &tasks);
         if !app.settings.background_disabled {
             let remote = Remote::new(dstack_remote::Config {
                 connect_timeout: app.settings.ssh_connect_timeout,
@@ -295,25 +302,18 @@ fn store_config(settings: &Settings) -> Result<StoreConfig, DbError> {
 }
 
 /// The admin, the first project and what `config.yml` names; all of it is there already after the first start. Answers the
-/// admin's token, and the sections of backends that could not be used.
-async fn prepare(
-    app: &App,
-    config: &config::Loaded,
-) -> Result<(Secret<String>, Vec<Refused>), StartError> {
-    let mut refused = Vec::new();
+/// admin's token.
+async fn prepare(app: &App, config: config::Loaded) -> Result<Secret<String>, StartError> {
     let (admin, token) = app
         .users
         .ensure_admin(app.settings.admin_token.clone())
         .await?;
     app.projects.ensure(FIRST_PROJECT, admin.id).await?;
-    for (number, project) in config.projects.iter().enumerate() {
+    let mut rows = HashMap::new();
+    for project in &config.projects {
         let row = app.projects.ensure(&project.name, admin.id).await?;
-        if let Some(backends) = &project.backends {
-            let place = |backend, problem| config.place(number, backend, problem);
-            for section in app.backends.apply(&row, backends, &place).await? {
-                refused.extend(Refused::new(app, row.clone(), number, section, backends));
-            }
-        }
+        rows.insert(project.name.clone(), row);
     }
-    Ok((token, refused))
+    app.sections.begin(config, rows).await?;
+    Ok(token)
 }

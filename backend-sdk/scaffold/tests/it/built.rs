@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use dstack_backend_conformance::{Isolation, Suite, provider};
 use dstack_backend_scaffold::{Auth, Kind, Order, Place, Sdk, create};
 
 #[expect(
@@ -44,6 +45,7 @@ fn workspace(root: &Path) {
     fs::create_dir(root.join("backends")).unwrap();
 }
 
+/// The other half of the kinds and logins is made outside of the repository, on packages, by the tests of xtask.
 #[test]
 fn every_kind_and_login_builds_loads_and_conforms_as_it_is() {
     let root = tempfile::tempdir().unwrap();
@@ -69,9 +71,42 @@ fn every_kind_and_login_builds_loads_and_conforms_as_it_is() {
     assert!(output.status.success(), "{text}\n{errors}");
     assert_eq!(text.matches("2 passed").count(), 3, "{text}");
     assert!(!errors.contains("warning"), "{errors}");
+    for name in ["tokenvm", "passwordpod", "signedvm"] {
+        conforms_to_the_program_beside_it(name);
+    }
     let format = cargo(root.path(), &["fmt", "--all", "--check"]);
     let text = String::from_utf8_lossy(&format.stdout);
     assert!(format.status.success(), "not formatted: {text}");
+}
+
+/// What `dstack backend check FILE.so` does: it finds the fake provider that cargo has built beside the file.
+fn conforms_to_the_program_beside_it(name: &str) {
+    let file = target().join(format!("debug/deps/libdstack_backend_{name}.so"));
+    let program = provider::beside(&file).unwrap_or_else(|| panic!("{name}: no provider"));
+    let report = Suite::new(&file)
+        .provider_program(&program)
+        .isolation(Isolation::InProcess)
+        .only(["config.accepted", "create", "terminate"])
+        .report()
+        .unwrap();
+    let (passed, failed, skipped) = report.counts();
+    assert!(
+        (failed, skipped) == (0, 0) && passed > 3,
+        "{name}: {report}"
+    );
+    assert!(
+        report.notes[0].contains(&program.display().to_string()),
+        "{report}"
+    );
+    let alone = Suite::new(&file)
+        .isolation(Isolation::InProcess)
+        .only(["create.made"])
+        .report()
+        .unwrap();
+    assert!(
+        alone.is_passed() && alone.to_string().contains("WERE NOT MADE"),
+        "what is left out is said aloud: {alone}"
+    );
 }
 
 #[test]

@@ -3,11 +3,16 @@
 use dstack_backend_conformance::{FakeProvider, Reply, Request, Resource, Scenario};
 use serde_json::{Value, json};
 
-pub(crate) const KEY: &str = "hello-secret-key";
+const KEY: &str = "hello-secret-key";
 const SERVERS: &str = "servers";
 const VOLUMES: &str = "volumes";
 /// Items of a page.
 const PAGE: usize = 2;
+
+/// A section of `config.yml` that this cloud accepts.
+pub(crate) fn config() -> Value {
+    json!({"type": "hello", "regions": [], "creds": {"api_key": KEY}})
+}
 
 #[derive(Default)]
 pub(crate) struct Cloud {

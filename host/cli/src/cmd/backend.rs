@@ -73,7 +73,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Look through the plugin folders of the server again
+    /// Look through the server's plugin folders again, and use what has changed of the backends in its `config.yml`
     Reload {
         #[command(flatten)]
         project: ProjectOption,
@@ -120,10 +120,16 @@ fn lock(folder: &std::path::Path, json: bool, cx: &mut Cx<'_>) -> Result<(), Cli
 fn reload(project: &ProjectOption, json: bool, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let here = cx.here(project.project.as_deref())?;
     let done: ReloadPluginsResponse = here.client.ask("/api/x/plugins/reload")?;
+    let ended = if done.problems.is_empty() {
+        Ok(())
+    } else {
+        Err(CliError::Quiet)
+    };
     if json {
-        return cx.ui.json(&done);
+        cx.ui.json(&done)?;
+        return ended;
     }
-    let mut nothing = true;
+    let mut nothing = done.problems.is_empty();
     for (what, names) in [
         ("added", &done.added),
         ("replaced", &done.replaced),
@@ -132,6 +138,7 @@ fn reload(project: &ProjectOption, json: bool, cx: &mut Cx<'_>) -> Result<(), Cl
             &done.after_restart,
         ),
         ("removed", &done.removed),
+        ("configured", &done.configured),
     ] {
         if !names.is_empty() {
             nothing = false;
@@ -141,7 +148,10 @@ fn reload(project: &ProjectOption, json: bool, cx: &mut Cx<'_>) -> Result<(), Cl
     if nothing {
         cx.ui.line("nothing has changed")?;
     }
-    Ok(())
+    for problem in &done.problems {
+        cx.ui.line(problem)?;
+    }
+    ended
 }
 
 fn inspect(file: &std::path::Path, json: bool, cx: &mut Cx<'_>) -> Result<(), CliError> {

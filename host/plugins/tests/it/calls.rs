@@ -50,6 +50,20 @@ async fn a_panic_is_a_typed_error_and_the_backend_goes_on() {
     assert_eq!(bad.plugins.list()[0].state, PluginState::Loaded);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn naps_threads_that_stay_and_an_endless_loop_harm_no_other_call() {
+    let bad = Bad::new(limits());
+    let good = bad.open("good").await;
+    assert_eq!(short(&bad.open("endless").await).await, ErrorKind::Timeout);
+    for mode in ["slow_drip", "threads_left", "log"] {
+        let answer = health(&bad.open(mode).await).await.unwrap();
+        assert_eq!(answer, "good", "{mode}");
+        assert_eq!(health(&good).await.unwrap(), "good", "{mode}");
+    }
+    let error = bad.plugins.list()[0].error.clone().unwrap_or_default();
+    assert!(error.contains('1'), "one thread is lost: {error}");
+}
+
 #[tokio::test]
 async fn a_refused_configuration_is_its_own_error() {
     let bad = Bad::new(limits());

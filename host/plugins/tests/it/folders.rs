@@ -1,8 +1,8 @@
 //! What is found in folders, and why something is not used.
 
-use crate::place::{folder, put};
+use crate::place::{config_of, folder, put};
 use dstack_plugins::{
-    Isolation, LOCK_FILE, LockFile, PluginState, PluginStatus, Plugins, PluginsConfig,
+    Isolation, LOCK_FILE, LockFile, PluginState, PluginStatus, Plugins, PluginsConfig, What,
     verify_folder, write_lock,
 };
 use std::{
@@ -106,10 +106,20 @@ async fn a_lock_file_that_others_may_write_or_that_nobody_understands_trusts_not
     let mode = |mode| fs::set_permissions(&lock, fs::Permissions::from_mode(mode)).unwrap();
     mode(0o666);
     assert_eq!(isolation(folder.path()), Some(Isolation::Process));
-    let error = verify_folder(folder.path()).unwrap_err().to_string();
+    let refused = list(&[folder.path()]).pop().unwrap();
+    assert_eq!(
+        (refused.name.as_str(), refused.state, &refused.path),
+        (LOCK_FILE, PluginState::Refused, &lock)
+    );
     assert!(
-        error.contains(LOCK_FILE) && error.contains("writable by everybody"),
-        "{error}"
+        reason(&refused).contains("writable by everybody")
+            && reason(&refused).contains("dstack backend lock"),
+        "{refused:?}"
+    );
+    let problems = lock_problems(folder.path());
+    assert!(
+        problems[0].is_some() && problems[1] == refused.error,
+        "both the plugin and the lock file are named: {problems:?}"
     );
     mode(0o644);
     assert_eq!(isolation(folder.path()), Some(Isolation::InProcess));
@@ -124,10 +134,45 @@ async fn a_lock_file_that_others_may_write_or_that_nobody_understands_trusts_not
     let (half, _) = text.split_at(text.len() / 2);
     fs::write(&lock, half).unwrap();
     assert_eq!(isolation(folder.path()), Some(Isolation::Process));
-    let all = verify_folder(folder.path()).unwrap();
-    let row = all.iter().find(|row| row.name == LOCK_FILE).unwrap();
-    let problem = row.problem.as_deref().unwrap();
+    let problems = lock_problems(folder.path());
+    let problem = problems[1].as_deref().unwrap();
     assert!(problem.contains("line 1 is not understood"), "{problem}");
+}
+
+/// What `verify` says of the plugin and of the lock file.
+fn lock_problems(folder: &Path) -> [Option<String>; 2] {
+    let all = verify_folder(folder).unwrap();
+    assert_eq!(all.len(), 2, "{all:?}");
+    ["fake", LOCK_FILE].map(|name| {
+        let row = all.iter().find(|row| row.name == name).unwrap();
+        row.problem.clone()
+    })
+}
+
+#[tokio::test]
+async fn a_lock_file_that_is_not_used_is_an_event_of_its_backends_once() {
+    let folder = folder();
+    put(folder.path(), "dstack-backend-fake", "fake");
+    write_lock(folder.path()).unwrap();
+    let lock = folder.path().join(LOCK_FILE);
+    let (sender, mut events) = tokio::sync::mpsc::channel(8);
+    let mut config = config_of(folder.path());
+    config.events = Some(sender);
+    let plugins = Plugins::load(config);
+    assert!(events.try_recv().is_err());
+    fs::write(&lock, "nonsense\n").unwrap();
+    plugins.reload().await;
+    plugins.reload().await;
+    // The plugin is swapped too, since it is not trusted any more.
+    let told: Vec<_> = std::iter::from_fn(|| events.try_recv().ok())
+        .filter(|event| matches!(event.what, What::LockRefused { .. }))
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let text = told[0].to_string();
+    assert!(
+        text.starts_with("Backend fake") && text.contains(&lock.display().to_string()),
+        "{text}"
+    );
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ pub(super) async fn list(
     Ok(Json(ListPluginsResponse { plugins }))
 }
 
-/// `POST /api/x/plugins/reload`: looks through the folders again.
+/// `POST /api/x/plugins/reload`: looks through the folders again, and through the backends of `config.yml`.
 ///
 /// # Errors
 /// 403 unless the caller is a global admin.
@@ -62,11 +62,14 @@ pub(super) async fn reload(
     _admin: GlobalAdmin,
 ) -> Result<Json<ReloadPluginsResponse>, ApiError> {
     let done = app.plugins.reload().await;
+    let sections = app.sections.reload().await?;
     Ok(Json(ReloadPluginsResponse {
         added: done.added,
         replaced: done.replaced,
         after_restart: done.after_restart,
         removed: done.removed,
+        configured: sections.configured,
+        problems: sections.problems,
     }))
 }
 

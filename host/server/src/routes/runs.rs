@@ -121,6 +121,14 @@ pub(super) async fn list_gpus(
             .map(|group| (&mut group.backends, &mut group.backend));
         for (backends, backend) in groups.chain(cpus) {
             backends.iter_mut().flatten().chain(backend).for_each(hide);
+            if let Some(all) = backends {
+                let mut seen: Vec<BackendType> = Vec::new();
+                all.retain(|kind| {
+                    let is_new = !seen.contains(kind);
+                    seen.extend(is_new.then(|| kind.clone()));
+                    is_new
+                });
+            }
         }
     }
     Ok(Json(answer))

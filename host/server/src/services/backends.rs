@@ -117,26 +117,17 @@ impl Backends {
         self.plugins.forget(&project.to_string(), None);
     }
 
-    /// Makes the stored backends of a project what `config.yml` says. A backend that cannot be configured is reported and
-    /// left as it was; one that is in use stays. Answers the numbers of those that were not configured.
+    /// Deletes the stored backends of a project that are none of these; one that is in use stays.
     ///
     /// # Errors
     /// The database.
-    pub async fn apply(
+    pub async fn keep_only(
         &self,
         project: &ProjectRow,
-        wanted: &[BackendEntry],
-        place: &Place<'_>,
-    ) -> Result<Vec<usize>, ApiError> {
+        keep: Vec<BackendType>,
+    ) -> Result<(), ApiError> {
         let id = project.id;
-        let mut refused = Vec::new();
-        for (number, entry) in wanted.iter().enumerate() {
-            if !self.put(project, (number, entry), place).await? {
-                refused.push(number);
-            }
-        }
-        let keep: Vec<BackendType> = wanted.iter().map(|entry| entry.backend.clone()).collect();
-        let kept = self
+        let (kept, is_changed) = self
             .store
             .write(move |tx| {
                 let filter = InstancesFilter {
@@ -156,7 +147,7 @@ impl Backends {
                             .is_some_and(|data| data.backend == *kind)
                     })
                 };
-                let mut kept = Vec::new();
+                let (mut kept, mut is_changed) = (Vec::new(), false);
                 for row in backends::of_project(tx, id)? {
                     if keep.contains(&row.kind) {
                         continue;
@@ -165,11 +156,15 @@ impl Backends {
                         kept.push(row.kind);
                     } else {
                         backends::delete(tx, id, &row.kind)?;
+                        is_changed = true;
                     }
                 }
-                Ok(kept)
+                Ok((kept, is_changed))
             })
             .await?;
+        if is_changed {
+            self.forget(id);
+        }
         for kind in kept {
             tracing::warn!(
                 backend = kind.as_str(),
@@ -177,51 +172,37 @@ impl Backends {
                 "config.yml no longer has this backend, but machines of it are in use; it stays until they are gone"
             );
         }
-        self.forget(id);
-        Ok(refused)
+        Ok(())
     }
 
     /// Makes one stored backend of a project what its section of `config.yml` says, and the others nothing else. Answers
-    /// whether it is used from now on.
+    /// what is wrong with the section, which is logged too; with nothing wrong it is used from now on, else the backend stays
+    /// as it was.
     ///
     /// # Errors
     /// The database.
     pub async fn apply_one(
         &self,
         project: &ProjectRow,
-        section: (usize, &BackendEntry),
+        entry: &BackendEntry,
         place: &Place<'_>,
-    ) -> Result<bool, ApiError> {
-        let is_used = self.put(project, section, place).await?;
-        if is_used {
-            self.forget(project.id);
-        }
-        Ok(is_used)
-    }
-
-    async fn put(
-        &self,
-        project: &ProjectRow,
-        (number, entry): (usize, &BackendEntry),
-        place: &Place<'_>,
-    ) -> Result<bool, ApiError> {
-        match self.configure(project, entry).await {
+    ) -> Result<Vec<String>, ApiError> {
+        let problems = match self.configure(project, entry).await {
             Ok(row) => {
                 self.store.write(move |tx| backends::put(tx, &row)).await?;
-                Ok(true)
+                self.forget(project.id);
+                Vec::new()
             }
-            Err(problems) => {
-                for problem in problems {
-                    tracing::error!(
-                        backend = entry.backend.as_str(),
-                        project = project.name,
-                        "{}; the backend stays as it was, the others are not affected",
-                        place(number, problem)
-                    );
-                }
-                Ok(false)
-            }
+            Err(problems) => problems.into_iter().map(place).collect(),
+        };
+        for problem in &problems {
+            tracing::error!(
+                backend = entry.backend.as_str(),
+                project = project.name,
+                "{problem}; the backend stays as it was, the others are not affected"
+            );
         }
+        Ok(problems)
     }
 
     /// Checks a configuration by the plugin's schema and by the plugin itself, and turns it into what is stored.
@@ -271,8 +252,8 @@ impl Backends {
     }
 }
 
-/// Says where in the configuration file a problem of a project's backend with that number is.
-pub(crate) type Place<'a> = dyn Fn(usize, Problem) -> String + Send + Sync + 'a;
+/// Says where in the configuration file a problem of a backend's section is.
+pub(crate) type Place<'a> = dyn Fn(Problem) -> String + Send + Sync + 'a;
 
 fn at(path: Path, message: String) -> Problem {
     Problem {

@@ -46,6 +46,18 @@ impl Loaded {
     }
 }
 
+/// Reads the file of a running server once more; `None` if it is disabled. A missing one is an error then.
+pub(super) fn read_again(settings: &Settings) -> Result<Option<Loaded>, StartError> {
+    if settings.config_disabled {
+        return Ok(None);
+    }
+    let path = settings.config_path();
+    match std::fs::read_to_string(&path) {
+        Ok(text) => understand(path, &text).map(Some),
+        Err(source) => Err(StartError::File { path, source }),
+    }
+}
+
 /// Reads the file; a missing one is written with one generated key.
 pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> {
     if settings.config_disabled {
@@ -65,8 +77,12 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => create(settings)?,
         Err(source) => return Err(StartError::File { path, source }),
     };
+    understand(path, &text)
+}
+
+fn understand(path: PathBuf, text: &str) -> Result<Loaded, StartError> {
     let name = path.display().to_string();
-    let parsed = dstack_api::yaml::parse::<ServerConfig>(&name, &text, Mode::Strict);
+    let parsed = dstack_api::yaml::parse::<ServerConfig>(&name, text, Mode::Strict);
     let parsed = parsed.map_err(|errors| StartError::Config(errors.render()))?;
     let mut loaded = read(&name, parsed.value)?;
     // The path of the file may itself be relative.
@@ -74,7 +90,7 @@ pub(super) fn load_or_create(settings: &Settings) -> Result<Loaded, StartError> 
     for folder in &mut loaded.folders {
         *folder = beside.parent().unwrap_or(&beside).join(&*folder);
     }
-    loaded.source = Document::parse(&text).ok().map(|document| (name, document));
+    loaded.source = Document::parse(text).ok().map(|document| (name, document));
     Ok(loaded)
 }
 

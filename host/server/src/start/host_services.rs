@@ -33,6 +33,7 @@ pub(super) fn add(
     let calls = &settings.backend_calls;
     plugins.limits.threads = calls.threads;
     plugins.limits.deadlines = calls.deadlines.clone();
+    plugins.limits.worker = calls.worker.clone();
     plugins.http.tape.clone_from(&calls.http_tape);
     let ledger = Ledger::new(store.clone(), calls.deadlines.create);
     plugins.external = std::mem::take(&mut plugins.external)

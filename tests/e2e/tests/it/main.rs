@@ -3,5 +3,6 @@
 mod chaos;
 mod crash;
 mod jobs;
+mod official;
 mod plugins;
 mod ssh_fleets;

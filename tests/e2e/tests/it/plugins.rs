@@ -207,12 +207,10 @@ fn a_new_file_is_used_without_a_restart_and_a_wrong_section_is_named_with_its_pl
         &bin_dir().join("libdstack_backend_fake.so"),
         &folder.path().join("libdstack_backend_fake.so"),
     )?;
-    // Its section of the file waits for it.
+    // Its section of the file waits for it, and is used by itself.
     wait_for("the new plugin", Duration::from_secs(20), || {
         let is_loaded = plugin(&server, "fake")?["state"] == "loaded";
-        let is_used = server
-            .log()
-            .contains("the section of config.yml is used now");
+        let is_used = server.log().contains("sections of config.yml are used now");
         Ok((is_loaded && is_used).then_some(()))
     })?;
     let before = plugin(&server, "fake")?["load"]["calls"].as_u64();
@@ -220,7 +218,10 @@ fn a_new_file_is_used_without_a_restart_and_a_wrong_section_is_named_with_its_pl
     let after = plugin(&server, "fake")?["load"]["calls"].as_u64();
     ensure!(after > before, "{before:?} {after:?}");
     fs::remove_file(folder.path().join("libdstack_backend_fake.so"))?;
-    let done = server.ok(&["backend", "reload"])?;
+    // The section with the wrong key is tried again and named.
+    let done = server.cli(&["backend", "reload"])?;
+    let done = String::from_utf8_lossy(&done.stdout).into_owned();
+    ensure!(done.contains("config.yml:6:5"), "{done}");
     wait_for("the end of the plugin", Duration::from_secs(20), || {
         Ok((plugin(&server, "fake")?["state"] == "removed").then_some(()))
     })
@@ -270,30 +271,152 @@ fn verify_names_what_is_not_as_it_was_locked() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_section_that_was_corrected_is_used_at_a_reload_and_one_that_is_wrong_now_stays_as_it_was()
+-> Result<()> {
+    let folder = plugin_folder(&["local", "fake"])?;
+    let dir = folder.path().to_string_lossy().into_owned();
+    let mut server = TestServer::prepare(&[("DSTACK_PLUGIN_DIR", &dir)])?;
+    let sections = |main: &str, team: &str| {
+        format!(
+            "projects:\n- name: main\n  backends:\n  - type: fake\n    {main}\n- name: team\n  backends:\n  - type: fake\n    {team}\n"
+        )
+    };
+    let good = format!("folder: {dir}");
+    configure(&server, &sections("foldr: nowhere", &good))?;
+    server.spawn()?;
+    // Nothing was corrected: the same again.
+    let again = server.cli(&["backend", "reload"])?;
+    let text = String::from_utf8_lossy(&again.stdout).into_owned();
+    ensure!(
+        again.status.code() == Some(1) && text.contains("config.yml:5:5: projects.0.backends.0"),
+        "{text}"
+    );
+    let calls =
+        || -> Result<Option<u64>> { Ok(plugin(&server, "fake")?["load"]["calls"].as_u64()) };
+
+    configure(&server, &sections(&good, &good))?;
+    let before = calls()?;
+    let text = server.ok(&["backend", "reload"])?;
+    ensure!(text.trim() == "configured: main/fake", "{text}");
+    ensure!(calls()? > before, "it was not asked");
+    let before = calls()?;
+    let text = server.ok(&["backend", "reload"])?;
+    ensure!(
+        text.trim() == "nothing has changed" && calls()? == before,
+        "what is used as it stands there is not asked again: {text}"
+    );
+    ask_offers(&server, "main")?;
+    ensure!(calls()? > before, "the corrected section is used");
+
+    // What is wrong now stays as it was, and so does everything if the file cannot be read at all.
+    for (main, words) in [("foldr: nowhere", "config.yml:5:5"), ("[", "config.yml")] {
+        configure(&server, &sections(main, &good))?;
+        let bad = server.cli(&["backend", "reload", "--json"])?;
+        let answer: Value = serde_json::from_slice(&bad.stdout)?;
+        ensure!(
+            bad.status.code() == Some(1)
+                && answer["problems"][0]
+                    .as_str()
+                    .is_some_and(|line| line.contains(words)),
+            "{answer}"
+        );
+        let before = calls()?;
+        ask_offers(&server, "main")?;
+        ensure!(calls()? > before, "the backend stays");
+    }
+    // A section that is gone goes.
+    configure(&server, "projects:\n- name: main\n  backends: []\n")?;
+    server.ok(&["backend", "reload"])?;
+    let before = calls()?;
+    ask_offers(&server, "main")?;
+    ensure!(calls()? == before, "the backend is gone");
+    server.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_lock_file_that_is_not_used_is_listed_and_an_event() -> Result<()> {
+    let folder = plugin_folder(&["local", "fake"])?;
+    let dir = folder.path().to_string_lossy().into_owned();
+    let lock = |server: &TestServer| server.ok(&["backend", "lock", &dir]);
+    let mut server = TestServer::prepare(&[("DSTACK_PLUGIN_DIR", &dir)])?;
+    configure(
+        &server,
+        &format!("projects:\n- name: main\n  backends:\n  - type: fake\n    folder: {dir}\n"),
+    )?;
+    lock(&server)?;
+    server.spawn()?;
+    ensure!(plugin(&server, "fake")?["isolation"] == "in_process");
+    ensure!(plugin(&server, "plugins.lock")?.is_null());
+    fs::set_permissions(
+        folder.path().join("plugins.lock"),
+        fs::Permissions::from_mode(0o666),
+    )?;
+    server.ok(&["backend", "reload"])?;
+    let row = plugin(&server, "plugins.lock")?;
+    let reason = row["reason"].as_str().unwrap_or_default();
+    ensure!(
+        row["state"] == "refused" && reason.contains("writable by everybody"),
+        "{row}"
+    );
+    let events = wait_for("the event", Duration::from_secs(10), || {
+        let (status, events) = server.post("/api/events/list", &json!({}))?;
+        ensure!(status == 200, "{events}");
+        let text = events.to_string();
+        Ok(text.contains("is not known to be trusted").then_some(text))
+    })?;
+    ensure!(events.contains("writable by everybody"), "{events}");
+    lock(&server)?;
+    server.ok(&["backend", "reload"])?;
+    ensure!(plugin(&server, "plugins.lock")?.is_null());
+    server.stop()?;
+    Ok(())
+}
+
+/// The project with this backend in this mode.
+fn project(backend: &str, mode: &str) -> String {
+    format!("p-{backend}-{}", mode.replace('_', "-"))
+}
+
 /// Everything that a backend can do wrong, each in a project of its own, while runs go on with another backend.
 #[test]
 fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
     const RUNS: usize = 50;
-    const MODES: [(&str, &str); 14] = [
-        ("null_write", "died of signal 11 (SIGSEGV)"),
-        ("abort", "died of signal 6 (SIGABRT)"),
-        ("exit", "exited with code 3"),
-        ("stack_overflow", "died of signal 6 (SIGABRT)"),
-        ("allocation_bomb", "died of signal 6 (SIGABRT)"),
-        ("babble", "was killed, since it sent"),
-        ("child_left", "died of signal 6 (SIGABRT)"),
-        ("endless", "no answer within 5000 ms"),
-        ("panic", "a bug in the backend"),
-        ("panic_payload", "a payload that is no text"),
-        ("refuse_config", "the token is wrong"),
-        ("slow_drip", ""),
-        ("threads_left", ""),
+    /// Backend, what it does, and the words that the log must have beside the backend's name.
+    const MODES: [(&str, &str, &str); 18] = [
+        ("misbehaving", "null_write", "died of signal 11 (SIGSEGV)"),
+        ("misbehaving", "abort", "died of signal 6 (SIGABRT)"),
+        ("misbehaving", "exit", "exited with code 3"),
         (
+            "misbehaving",
+            "stack_overflow",
+            "died of signal 6 (SIGABRT)",
+        ),
+        (
+            "misbehaving",
+            "allocation_bomb",
+            "died of signal 6 (SIGABRT)",
+        ),
+        ("misbehaving", "babble", "was killed, since it sent"),
+        ("misbehaving", "child_left", "died of signal 6 (SIGABRT)"),
+        ("misbehaving", "endless", "no answer within 5000 ms"),
+        ("misbehaving", "panic", "a bug in the backend"),
+        ("misbehaving", "panic_payload", "a payload that is no text"),
+        ("misbehaving", "refuse_config", "the token is wrong"),
+        ("misbehaving", "slow_drip", ""),
+        ("misbehaving", "threads_left", ""),
+        (
+            "misbehaving",
             "stdout_noise",
             "lines that the backend printed were dropped",
         ),
+        ("raw", "malformed", "not understood"),
+        ("raw", "utf8", "not understood"),
+        ("raw", "huge", "the reply has 1073741824 bytes"),
+        ("raw", "bad_error", "an error that is not understood"),
     ];
-    let folder = plugin_folder(&["local", "misbehaving"])?;
+    let folder = plugin_folder(&["local", "misbehaving", "raw", "constructor"])?;
     let dir = folder.path().to_string_lossy().into_owned();
     let mut server = TestServer::prepare(&[
         ("DSTACK_PLUGIN_DIR", &dir),
@@ -302,12 +425,18 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
     ])?;
     let mut config =
         "projects:\n- name: main\n  backends:\n  - type: local\n    runtime: process\n".to_owned();
-    for mode in MODES.iter().map(|(mode, _)| *mode).chain(["good"]) {
+    let good = [("misbehaving", "good", ""), ("raw", "good", "")];
+    for (backend, mode, _) in MODES.into_iter().chain(good) {
         config.push_str(&format!(
-            "- name: p-{}\n  backends:\n  - type: misbehaving\n    mode: {mode}\n    folder: {dir}\n",
-            mode.replace('_', "-")
+            "- name: {}\n  backends:\n  - type: {backend}\n    mode: {mode}\n",
+            project(backend, mode)
         ));
+        if backend == "misbehaving" {
+            config.push_str(&format!("    folder: {dir}\n"));
+        }
     }
+    // Its code ends the process that loads it, so that it does not even come to say what its section may have.
+    config.push_str("- name: p-constructor\n  backends:\n  - type: constructor\n");
     configure(&server, &config)?;
     server.spawn()?;
     dstack_e2e::fleet(&server, 1)?;
@@ -327,11 +456,18 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
         });
         let mut rounds = 0;
         while rounds == 0 || !runs.is_finished() {
-            for (mode, _) in MODES {
-                ask_offers(server, &format!("p-{}", mode.replace('_', "-")))?;
+            for (backend, mode, _) in MODES {
+                ask_offers(server, &project(backend, mode))?;
                 // Somebody must succeed now and then, or calls are refused for a while.
-                ask_offers(server, "p-good")?;
+                ask_offers(server, &project(backend, "good"))?;
             }
+            let request = json!({"name": "constructor"});
+            let (status, body) = server.post("/api/x/plugins/describe", &request)?;
+            let text = body.to_string();
+            ensure!(
+                status == 400 && text.contains("constructor"),
+                "{status} {text}"
+            );
             rounds += 1;
         }
         let done = runs
@@ -341,18 +477,136 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
         Ok(())
     })?;
     let log = server.log();
-    for (mode, words) in MODES {
+    let constructor = [("constructor", "", "died of signal 6 (SIGABRT)")];
+    for (backend, mode, words) in MODES.into_iter().chain(constructor) {
         ensure!(
             log.lines()
-                .any(|line| line.contains("misbehaving") && line.contains(words)),
-            "{mode}: nothing in the log says `{words}`"
+                .any(|line| line.contains(backend) && line.contains(words)),
+            "{backend} {mode}: nothing in the log says `{words}`"
         );
     }
+    let raw = plugin(&server, "raw")?;
+    ensure!(
+        raw["isolation"] == "process" && raw["load"]["deaths"] == 0,
+        "what it says is wrong, but it lives: {raw}"
+    );
     let bad = plugin(&server, "misbehaving")?;
     ensure!(
         bad["isolation"] == "process" && bad["load"]["deaths"].as_u64() >= Some(7),
         "{bad}"
     );
     server.stop()?;
+    Ok(())
+}
+
+/// What the server itself survives, for an operator who lets a backend into its process.
+#[test]
+fn runs_finish_while_a_backend_in_the_servers_own_process_panics_hangs_and_talks_nonsense()
+-> Result<()> {
+    const MODES: [(&str, &str, &str); 8] = [
+        ("misbehaving", "panic", "a bug in the backend"),
+        ("misbehaving", "panic_payload", "a payload that is no text"),
+        ("misbehaving", "slow_drip", ""),
+        ("misbehaving", "endless", "no answer within 5000 ms"),
+        ("raw", "malformed", "not understood"),
+        ("raw", "utf8", "not understood"),
+        ("raw", "huge", "the reply has 1073741824 bytes"),
+        ("raw", "bad_error", "an error that is not understood"),
+    ];
+    let folder = plugin_folder(&["local", "misbehaving", "raw"])?;
+    let dir = folder.path().to_string_lossy().into_owned();
+    let mut server = TestServer::prepare(&[
+        ("DSTACK_PLUGIN_DIR", &dir),
+        ("DSTACK_BACKEND_DEADLINE_OFFERS", "5"),
+    ])?;
+    let mut config =
+        "projects:\n- name: main\n  backends:\n  - type: local\n    runtime: process\n".to_owned();
+    for (backend, mode, _) in MODES {
+        config.push_str(&format!(
+            "- name: {}\n  backends:\n  - type: {backend}\n    isolation: in_process\n    mode: {mode}\n",
+            project(backend, mode)
+        ));
+    }
+    configure(&server, &config)?;
+    server.spawn()?;
+    let pid = server.pid();
+    dstack_e2e::fleet(&server, 1)?;
+    let path = server.file("t.dstack.yml", &task("t", Runtime::Process, &["true"]))?;
+    std::thread::scope(|threads| -> Result<()> {
+        let server = &server;
+        let asking = threads.spawn(move || {
+            MODES
+                .iter()
+                .try_for_each(|(backend, mode, _)| ask_offers(server, &project(backend, mode)))
+        });
+        for number in 0.. {
+            let is_last = asking.is_finished();
+            let name = format!("t{number}");
+            server.ok(&["apply", "-f", &path, "-n", &name, "-y", "-d"])?;
+            let run = server.finished(&name, Duration::from_secs(60))?;
+            ensure!(run["status"] == "done", "{run}");
+            if is_last {
+                break;
+            }
+        }
+        asking
+            .join()
+            .map_err(|_| anyhow::anyhow!("the questions panicked"))?
+    })?;
+    let log = server.log();
+    for (backend, mode, words) in MODES {
+        ensure!(
+            log.lines()
+                .any(|line| line.contains(backend) && line.contains(words)),
+            "{backend} {mode}: nothing in the log says `{words}`"
+        );
+    }
+    for name in ["misbehaving", "raw"] {
+        let plugin = plugin(&server, name)?;
+        ensure!(
+            plugin["isolation"] == "in_process" && plugin["state"] == "loaded",
+            "{plugin}"
+        );
+    }
+    ensure!(server.pid() == pid);
+    server.stop()?;
+    Ok(())
+}
+
+/// The suite on a built file, as a contributor runs it.
+#[test]
+fn a_built_file_is_checked_against_the_provider_beside_it() -> Result<()> {
+    let file = bin_dir().join("libdstack_backend_hello.so");
+    let check = |args: &[&str]| {
+        let mut command = Command::new(bin_dir().join("dstack"));
+        command.args(["backend", "check"]).arg(&file).args(args);
+        let done = command.output()?;
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        Ok::<_, anyhow::Error>((done.status.code(), text))
+    };
+    let (code, text) = check(&[])?;
+    ensure!(
+        code == Some(0)
+            && text.contains("examples/hello-provider")
+            && text.contains("pass  volumes.attach")
+            && text.contains("pass  listing.whole")
+            && !text.contains("WERE NOT MADE"),
+        "{code:?} {text}"
+    );
+    let program = bin_dir().join("examples/hello-provider");
+    let program = program.to_string_lossy();
+    let (code, text) = check(&["--provider", &program, "--only", "create", "--json"])?;
+    let report: Value = serde_json::from_str(&text)?;
+    ensure!(
+        code == Some(0) && report["results"][0]["result"] == "passed",
+        "{report}"
+    );
+    let (code, text) = check(&["--provider", "none", "--only", "create"])?;
+    ensure!(
+        code == Some(0) && text.contains("WERE NOT MADE") && text.contains("--provider"),
+        "{code:?} {text}"
+    );
+    let (code, _) = check(&["--provider", "/nowhere"])?;
+    ensure!(code.is_some_and(|code| code > 0), "{code:?}");
     Ok(())
 }

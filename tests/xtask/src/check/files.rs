@@ -1,5 +1,6 @@
 //! Rules about files: folders at the top, lengths, crate docs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -12,6 +13,8 @@ use crate::process::output;
 const LINES: usize = 600;
 /// `lib.rs` is a table of contents.
 const LIB_LINES: usize = 80;
+/// A whole backend without its tests, since the examples promise that it takes no more.
+const EXAMPLE_LINES: usize = 250;
 /// What stands at the top, beside tool configuration and dot files.
 const TOP: &[&str] = &[
     "Cargo.toml",
@@ -43,6 +46,7 @@ pub(super) fn findings(root: &Path) -> Result<Vec<String>> {
         "--exclude-standard",
     ]))?;
     let mut found = Vec::new();
+    let mut examples: BTreeMap<&str, usize> = BTreeMap::new();
     for path in list.lines() {
         let top = path.split('/').next().unwrap_or(path);
         if !top.starts_with('.') && !TOP.contains(&top) {
@@ -57,6 +61,11 @@ pub(super) fn findings(root: &Path) -> Result<Vec<String>> {
             continue;
         };
         let lines = text.lines().count();
+        if path.starts_with("examples/backend-")
+            && let Some((example, _)) = path.split_once("/src/")
+        {
+            *examples.entry(example).or_default() += lines;
+        }
         let is_test =
             path.contains("/tests/") || path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
         if lines > LINES && !is_test {
@@ -80,6 +89,13 @@ pub(super) fn findings(root: &Path) -> Result<Vec<String>> {
         if path.ends_with("/mod.rs") {
             found.push(format!(
                 "{path}: name the file after its module, beside its folder"
+            ));
+        }
+    }
+    for (example, lines) in examples {
+        if lines > EXAMPLE_LINES {
+            found.push(format!(
+                "{example}: {lines} lines without tests; a whole backend takes at most {EXAMPLE_LINES}"
             ));
         }
     }

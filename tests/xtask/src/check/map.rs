@@ -148,7 +148,97 @@ fn camino_str(path: &cargo_metadata::camino::Utf8Path) -> &str {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use super::MAP;
+    use cargo_metadata::{Metadata, MetadataCommand};
+    use serde_json::{Value, json};
+
+    use super::{MAP, findings};
+    use crate::process::root;
+
+    /// The manifests as they are, and as JSON to be changed.
+    fn manifests() -> Value {
+        let metadata = MetadataCommand::new()
+            .manifest_path(root().join("Cargo.toml"))
+            .no_deps()
+            .exec()
+            .unwrap();
+        serde_json::to_value(&metadata).unwrap()
+    }
+
+    fn judged(manifests: &Value) -> Vec<String> {
+        let metadata: Metadata = serde_json::from_value(manifests.clone()).unwrap();
+        findings(&metadata)
+    }
+
+    /// Adds the line `to = { … }` to the manifest of `from`.
+    fn with_edge(manifests: &Value, from: &str, to: &str, kind: Value) -> Value {
+        let mut changed = manifests.clone();
+        let package = changed["packages"]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .find(|package| package["name"] == from)
+            .unwrap_or_else(|| panic!("no crate {from}"));
+        package["dependencies"].as_array_mut().unwrap().push(json!({
+            "name": to, "kind": kind, "req": "*", "optional": false, "uses_default_features": true, "features": [],
+        }));
+        changed
+    }
+
+    #[test]
+    fn a_wall_that_is_broken_is_named() {
+        let manifests = manifests();
+        assert_eq!(judged(&manifests), [] as [&str; 0]);
+        for (from, to) in [
+            // No crate of the host names a backend,
+            ("dstack-server", "dstack-backend-local"),
+            ("dstack-plugins", "dstack-backend-local"),
+            ("dstack", "dstack-backend-local"),
+            ("dstack-engine", "dstack-backend-hello"),
+            ("dstack-cli", "dstack-backend-fake"),
+            // no backend names the host, or another backend, or what is below the SDK,
+            ("dstack-backend-local", "dstack-server"),
+            ("dstack-backend-local", "dstack-plugins"),
+            ("dstack-backend-local", "dstack-api"),
+            ("dstack-backend-hello", "dstack-engine"),
+            ("dstack-backend-hello", "dstack-backend-local"),
+            ("dstack-backend-hello", "dstack-backend-types"),
+            // and the SDK and the pure rooms name nothing above them.
+            ("dstack-backend-sdk", "dstack-plugins"),
+            ("dstack-backend-types", "dstack-api"),
+            ("dstack-engine", "dstack-store"),
+            ("dstack-cli", "dstack-server"),
+        ] {
+            for kind in [Value::Null, json!("build"), json!("dev")] {
+                let found = judged(&with_edge(&manifests, from, to, kind.clone()));
+                assert!(
+                    found.len() == 1 && found[0].starts_with(&format!("{from} -> {to}: ")),
+                    "{kind} {found:?}"
+                );
+            }
+        }
+        // Tests of a backend may use what its author has for them, and tests of the host the SDK.
+        for (from, to) in [
+            ("dstack-backend-local", "dstack-backend-conformance"),
+            ("dstack-plugins", "dstack-backend-sdk"),
+        ] {
+            let dev = with_edge(&manifests, from, to, json!("dev"));
+            assert_eq!(judged(&dev), [] as [&str; 0], "{from} -> {to}");
+            let plain = with_edge(&manifests, from, to, Value::Null);
+            assert_eq!(judged(&plain).len(), 1, "{from} -> {to}");
+        }
+        // A crate that nobody has put on the map.
+        let mut other = manifests.clone();
+        let packages = other["packages"].as_array_mut().unwrap();
+        let engine = packages
+            .iter_mut()
+            .find(|package| package["name"] == "dstack-engine");
+        engine.unwrap()["name"] = json!("dstack-newcomer");
+        let found = judged(&other);
+        assert!(
+            found.len() == 1 && found[0].contains("dstack-newcomer: not in the map"),
+            "{found:?}"
+        );
+    }
 
     /// `backend-sdk/types` of `dstack-backend-types`.
     fn room(name: &str) -> String {

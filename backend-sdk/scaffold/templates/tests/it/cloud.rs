@@ -14,7 +14,7 @@ const ITEMS: &str = "pods";
 const MAKE: &str = "POST /v1/pods";
 //?
 
-pub(crate) fn creds() -> Value {
+fn creds() -> Value {
     //? bearer
     json!({"api_key": "secret-key-of-a-test"})
     //? basic
@@ -22,6 +22,11 @@ pub(crate) fn creds() -> Value {
     //? signed
     json!({"access_key": "AKIDTEST", "secret_key": "secret-key-of-a-test"})
     //?
+}
+
+/// A section of `config.yml` that this cloud accepts.
+pub(crate) fn config() -> Value {
+    json!({"type": "__name__", "creds": creds()})
 }
 
 fn is_logged_in(request: &Request) -> bool {

@@ -3,7 +3,6 @@
 mod cloud;
 
 use dstack_backend_conformance::Suite;
-use serde_json::json;
 
 /// The `.so` that cargo has built beside this test.
 fn plugin() -> std::path::PathBuf {
@@ -14,7 +13,7 @@ fn plugin() -> std::path::PathBuf {
 #[test]
 fn the_backend_conforms() {
     Suite::new(plugin())
-        .config(json!({"type": "__name__", "creds": cloud::creds()}))
+        .config(cloud::config())
         .provider(cloud::fake().start())
         .run();
 }

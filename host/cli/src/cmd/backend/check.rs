@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use dstack_api::config::Mode;
-use dstack_backend_conformance::{Isolation, Suite};
+use dstack_backend_conformance::{Isolation, Suite, provider};
 use serde_json::Value;
 
 use crate::cx::Cx;
@@ -27,14 +27,16 @@ enum Where {
 /// Check what a host relies on, with a fake provider in place of the cloud
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dstack backend check libacme.so                                   what needs no provider\n  dstack backend check libacme.so --config acme.yml --provider http://127.0.0.1:8080\n  dstack backend check libacme.so --only create,terminate.confirmed\n  dstack backend check --list                                       all checks, and why they are made"
+    after_help = "Examples:\n  dstack backend check target/debug/libdstack_backend_acme.so       with the fake provider built beside it, examples/acme-provider\n  dstack backend check libacme.so --config acme.yml --provider http://127.0.0.1:8080\n  dstack backend check libacme.so --only create,terminate.confirmed\n  dstack backend check --list                                       all checks, and why they are made"
 )]
 pub(super) struct Args {
     /// The `.so`
     #[arg(required_unless_present = "list")]
     file: Option<PathBuf>,
-    /// Where the plugin's requests go, whatever host they name; `live` lets them reach the real cloud, which makes real machines
-    #[arg(long, value_name = "URL")]
+    /// Where the plugin's requests go, whatever host they name: an address, a program that is the fake provider, or `none`;
+    /// by default the program that cargo has built beside the file from `examples/NAME-provider.rs`. `live` lets them reach
+    /// the real cloud, which makes real machines
+    #[arg(long, value_name = "URL|PROGRAM")]
     provider: Option<String>,
     /// The backend's section of `config.yml`, as YAML or JSON; made up from the plugin's schema by default
     #[arg(long, value_name = "FILE")]
@@ -69,6 +71,7 @@ pub(super) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let Some(file) = args.file else {
         return list(cx);
     };
+    let beside = provider::beside(&file);
     let mut suite = Suite::new(file)
         .only(args.only)
         .isolation(match args.isolation {
@@ -88,12 +91,17 @@ pub(super) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             suite.provider(url)
         }
+        Some("none") => suite,
+        Some(path) if Path::new(path).is_file() => suite.provider_program(cx.folder.join(path)),
         Some(other) => {
             return Err(CliError::Usage(format!(
-                "--provider {other}: give an address that begins with http:// or https://, or `live`"
+                "--provider {other}: there is no such program; give one, or an address that begins with http:// or https://, or `live`, or `none`"
             )));
         }
-        None => suite,
+        None => match beside {
+            Some(program) if args.replay.is_none() => suite.provider_program(program),
+            _ => suite,
+        },
     };
     if let Some(folder) = args.catalog {
         suite = suite.catalog(folder);

@@ -1,5 +1,6 @@
-//! A backend without the SDK, whose replies are not what replies should be. Its configuration is one word of JSON text:
-//! `"malformed"`, `"utf8"`, `"huge"`, `"bad_error"`; anything else answers well. Ships nowhere.
+//! A backend without the SDK, whose replies are not what replies should be. Its configuration is one word of JSON text, or an
+//! object with that word as `mode`: `malformed`, `utf8`, `huge`, `bad_error`; anything else answers well. So do the methods
+//! for configurations, always: it can stand in `config.yml`. Ships nowhere.
 #![allow(
     unsafe_code,
     reason = "it stands for a plugin that was built with something else"
@@ -8,6 +9,7 @@
 use dstack_backend_abi::{
     BackendModule, Handle, HostServices, RErr, ROk, RResult, RSlice, RStr, RVec, Reply,
 };
+use serde_json::{Value, json};
 
 const MANIFEST: &str = r#"{"schema":1,"name":"raw","version":"1.0.0","sdk":"none","abi":{"major":1,"minor":0},"capabilities":[]}"#;
 
@@ -32,30 +34,47 @@ extern "C" fn init(_services: HostServices) -> RResult<(), RVec<u8>> {
 }
 
 extern "C" fn open(config: RSlice<'_, u8>) -> RResult<Handle, RVec<u8>> {
-    let config: Box<Vec<u8>> = Box::new(config.as_slice().to_vec());
-    ROk(Handle::new(Box::into_raw(config).cast_const().cast()))
+    let config: Value = serde_json::from_slice(config.as_slice()).unwrap_or_default();
+    let mode = config.as_str().or_else(|| config["mode"].as_str());
+    let mode: Box<String> = Box::new(mode.unwrap_or_default().to_owned());
+    ROk(Handle::new(Box::into_raw(mode).cast_const().cast()))
 }
 
-extern "C" fn call(
-    handle: &Handle,
-    _method: u32,
-    _call_id: u64,
-    _request: RSlice<'_, u8>,
-) -> Reply {
+/// Answers of the methods for configurations, which are numbered from 256: validate, create, public view, describe, with
+/// credentials. There are none.
+fn configurator(method: u32, request: &[u8]) -> Value {
+    let request: Value = serde_json::from_slice(request).unwrap_or_default();
+    match method {
+        257 => json!({"record": {"config": request["config"]}}),
+        258 | 260 => json!({"config": request["record"]["config"]}),
+        259 => json!({"schema": {
+            "type": "object", "required": ["mode"], "properties": {"mode": {"type": "string"}},
+        }}),
+        _ => json!({}),
+    }
+}
+
+extern "C" fn call(handle: &Handle, method: u32, _call_id: u64, request: RSlice<'_, u8>) -> Reply {
+    if method >= 256 {
+        let answer = configurator(method, request.as_slice());
+        return ROk(RVec::from(answer.to_string().into_bytes()));
+    }
     // SAFETY: a handle of `open`, not closed yet.
-    let config = unsafe { &*handle.raw().cast::<Vec<u8>>() };
-    match config.as_slice() {
-        b"\"malformed\"" => ROk(RVec::from(b"{\"message\": ".to_vec())),
-        b"\"utf8\"" => ROk(RVec::from(b"{\"message\": \"\xff\xfe\"}".to_vec())),
-        b"\"huge\"" => ROk(RVec::from(vec![b' '; 1 << 30])),
-        b"\"bad_error\"" => RErr(RVec::from(b"\xff no JSON \x00".to_vec())),
-        _ => ROk(RVec::from(b"{\"message\": \"good\"}".to_vec())),
+    let mode = unsafe { &*handle.raw().cast::<String>() };
+    match mode.as_str() {
+        "malformed" => ROk(RVec::from(b"{\"message\": ".to_vec())),
+        "utf8" => ROk(RVec::from(b"{\"message\": \"\xff\xfe\"}".to_vec())),
+        "huge" => ROk(RVec::from(vec![b' '; 1 << 30])),
+        "bad_error" => RErr(RVec::from(b"\xff no JSON \x00".to_vec())),
+        _ => ROk(RVec::from(
+            b"{\"message\": \"good\", \"offers\": []}".to_vec(),
+        )),
     }
 }
 
 extern "C" fn close(handle: Handle) {
     // SAFETY: the host closes a handle of `open` once.
-    drop(unsafe { Box::from_raw(handle.raw().cast_mut().cast::<Vec<u8>>()) });
+    drop(unsafe { Box::from_raw(handle.raw().cast_mut().cast::<String>()) });
 }
 
 extern "C" fn reserved(_op: u32, _request: RSlice<'_, u8>) -> Reply {
