@@ -59,6 +59,7 @@ pub(super) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
             AuthArg::Signed => Auth::Signed,
         },
     };
+    let is_sdk_of_registry = args.sdk_path.is_none();
     let place = Place::Outside {
         folder: cx.folder.join(args.path),
         sdk: match args.sdk_path {
@@ -80,5 +81,11 @@ pub(super) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     cx.ui.line(format!(
         "Made {} in {folder}\n\n  cd {folder}\n  cargo test                   the conformance suite; it passes as it is\n  grep -rn {SEARCH_WORD} .        what to fill in; README.md tells more",
         created.package,
-    ))
+    ))?;
+    if is_sdk_of_registry {
+        cx.ui.line(
+            "\nThe SDK comes from the registry. If cargo does not find it there, take a copy: remove the folder and make it again with\n--sdk-path DIR, where DIR is `backend-sdk` of the repository or has its unpacked packages.",
+        )?;
+    }
+    Ok(())
 }
