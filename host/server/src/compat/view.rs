@@ -2,8 +2,8 @@
 //!
 //! It sees `remote` in place of others, with the true name in front of the instance type's name (`acme:gpu-1x`).
 
-use dstack_api::config::RunConfiguration;
-use dstack_api::fleets::{Fleet, FleetPlan};
+use dstack_api::config::{BackendOptions, ProfileParams, RunConfiguration};
+use dstack_api::fleets::{Fleet, FleetPlan, FleetSpec};
 use dstack_api::instances::Instance;
 use dstack_api::jobs::{JobPlan, JobSubmission};
 use dstack_api::runs::{Run, RunPlan, RunSpec};
@@ -96,8 +96,65 @@ impl Show for JobSubmission {
     }
 }
 
+/// The same in what users ask for: one unknown name makes the official client refuse the whole answer.
+fn hide_names(backends: &mut Option<Vec<BackendType>>, client: &Client) {
+    let Some(all) = backends else { return };
+    if client.ours || all.iter().all(is_known) {
+        return;
+    }
+    let mut shown: Vec<BackendType> = Vec::new();
+    for kind in all.drain(..) {
+        let kind = if is_known(&kind) {
+            kind
+        } else {
+            BackendType::REMOTE
+        };
+        if !shown.contains(&kind) {
+            shown.push(kind);
+        }
+    }
+    *all = shown;
+}
+
+/// Whether a client that sends back what it saw has seen what is stored, be it ours or the official one.
+pub(crate) fn is_as_shown<T: Show + Clone + PartialEq>(seen: &T, stored: &T) -> bool {
+    if seen == stored {
+        return true;
+    }
+    let mut official = stored.clone();
+    official.show(&Client::default());
+    *seen == official
+}
+
+fn hide_options(options: &mut Option<Vec<BackendOptions>>, client: &Client) {
+    if let Some(options) = options
+        && !client.ours
+    {
+        options.retain(|one| is_known(&BackendType::new(one.backend().to_owned())));
+    }
+}
+
+impl Show for ProfileParams {
+    fn show(&mut self, client: &Client) {
+        hide_names(&mut self.backends, client);
+        hide_options(&mut self.backend_options, client);
+    }
+}
+
+impl Show for FleetSpec {
+    fn show(&mut self, client: &Client) {
+        hide_names(&mut self.configuration.backends, client);
+        hide_options(&mut self.configuration.backend_options, client);
+        self.profile.params.show(client);
+    }
+}
+
 impl Show for RunSpec {
     fn show(&mut self, client: &Client) {
+        self.configuration.profile_mut().show(client);
+        if let Some(profile) = &mut self.profile {
+            profile.params.show(client);
+        }
         if client.version.is_some()
             && let RunConfiguration::Task(task) = &mut self.configuration
             && task.groups.is_none()
@@ -137,12 +194,15 @@ impl Show for RunPlan {
 
 impl Show for Fleet {
     fn show(&mut self, client: &Client) {
+        self.spec.show(client);
         self.instances.show(client);
     }
 }
 
 impl Show for FleetPlan {
     fn show(&mut self, client: &Client) {
+        self.spec.show(client);
+        self.effective_spec.show(client);
         self.current_resource.show(client);
         self.offers.show(client);
     }
@@ -153,7 +213,9 @@ mod tests {
     use dstack_backend_types::JobProvisioningData;
     use serde_json::{Value, json};
 
-    use super::Show;
+    use dstack_api::fleets::FleetSpec;
+
+    use super::{Show, is_as_shown};
     use crate::compat::Client;
 
     fn shown(backend: &str, ours: bool) -> Value {
@@ -168,6 +230,39 @@ mod tests {
             ours,
         });
         serde_json::to_value(data).unwrap()
+    }
+
+    #[test]
+    fn what_was_seen_is_what_is_stored_for_both_clients() {
+        let spec = |backends: Value| -> FleetSpec {
+            let options = json!([{"type": "acme", "order": "size"}]);
+            let configuration = json!({
+                "type": "fleet", "name": "f", "nodes": 1, "backends": backends, "backend_options": options,
+            });
+            let spec = json!({"configuration": configuration, "profile": {"name": "p"}});
+            serde_json::from_value(spec).unwrap()
+        };
+        let stored = spec(json!(["acme", "aws", "local"]));
+        assert!(is_as_shown(&stored, &stored));
+        let official = |backends: Value| {
+            let mut spec = spec(backends);
+            spec.show(&Client::default());
+            assert_eq!(spec.configuration.backend_options, Some(Vec::new()));
+            spec
+        };
+        assert_eq!(
+            official(json!(["acme", "aws", "local"])),
+            official(json!(["remote", "aws"]))
+        );
+        assert!(is_as_shown(&official(json!(["remote", "aws"])), &stored));
+        assert!(!is_as_shown(&official(json!(["remote", "gcp"])), &stored));
+        assert!(!is_as_shown(&spec(json!(["aws", "local"])), &stored));
+        let mut seen = stored.clone();
+        seen.show(&Client {
+            version: None,
+            ours: true,
+        });
+        assert_eq!(seen, stored, "our client sees the true names");
     }
 
     #[test]

@@ -27,6 +27,7 @@ use super::names;
 use super::plans::Planner;
 use super::runs::write;
 use crate::app::{HintSink, Permissions, chance, now};
+use crate::compat::view::is_as_shown;
 use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
 use own_hosts::{Logins, without_keys};
@@ -384,8 +385,9 @@ fn carry_out(
             )));
         }
     };
-    if !force && !seen.is_some_and(|seen| seen.id == old.id.0 && without_keys(seen.spec) == stored)
-    {
+    let is_current =
+        |seen: Fleet| seen.id == old.id.0 && is_as_shown(&without_keys(seen.spec), &stored);
+    if !force && !seen.is_some_and(is_current) {
         return Err(ApiError::refused(CHANGED));
     }
     if spec::is_ssh(&new) {

@@ -26,6 +26,7 @@ use super::plans::{OfferOptions, Planner, refused};
 use super::repos::unknown_repo;
 use super::run_views::{self, Detail};
 use crate::app::{HintSink, chance, now};
+use crate::compat::view::is_as_shown;
 use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
 use crate::pulls::Pulls;
@@ -397,7 +398,7 @@ impl Order {
             && !self
                 .seen
                 .as_ref()
-                .is_some_and(|(id, spec)| *id == active.id.0 && *spec == *active.spec)
+                .is_some_and(|(id, spec)| *id == active.id.0 && is_as_shown(spec, &active.spec))
         {
             return Err(ApiError::refused(CHANGED));
         }
