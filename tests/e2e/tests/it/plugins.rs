@@ -379,43 +379,44 @@ fn project(backend: &str, mode: &str) -> String {
     format!("p-{backend}-{}", mode.replace('_', "-"))
 }
 
+/// Backend, what it does, and the words that the log must have beside the backend's name.
+const WRONGS: [(&str, &str, &str); 18] = [
+    ("misbehaving", "null_write", "died of signal 11 (SIGSEGV)"),
+    ("misbehaving", "abort", "died of signal 6 (SIGABRT)"),
+    ("misbehaving", "exit", "exited with code 3"),
+    (
+        "misbehaving",
+        "stack_overflow",
+        "died of signal 6 (SIGABRT)",
+    ),
+    (
+        "misbehaving",
+        "allocation_bomb",
+        "died of signal 6 (SIGABRT)",
+    ),
+    ("misbehaving", "babble", "was killed, since it sent"),
+    ("misbehaving", "child_left", "died of signal 6 (SIGABRT)"),
+    ("misbehaving", "endless", "no answer within 5000 ms"),
+    ("misbehaving", "panic", "a bug in the backend"),
+    ("misbehaving", "panic_payload", "a payload that is no text"),
+    ("misbehaving", "refuse_config", "the token is wrong"),
+    ("misbehaving", "slow_drip", ""),
+    ("misbehaving", "threads_left", ""),
+    (
+        "misbehaving",
+        "stdout_noise",
+        "lines that the backend printed were dropped",
+    ),
+    ("raw", "malformed", "not understood"),
+    ("raw", "utf8", "not understood"),
+    ("raw", "huge", "the reply has 1073741824 bytes"),
+    ("raw", "bad_error", "an error that is not understood"),
+];
+
 /// Everything that a backend can do wrong, each in a project of its own, while runs go on with another backend.
 #[test]
 fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
     const RUNS: usize = 50;
-    /// Backend, what it does, and the words that the log must have beside the backend's name.
-    const MODES: [(&str, &str, &str); 18] = [
-        ("misbehaving", "null_write", "died of signal 11 (SIGSEGV)"),
-        ("misbehaving", "abort", "died of signal 6 (SIGABRT)"),
-        ("misbehaving", "exit", "exited with code 3"),
-        (
-            "misbehaving",
-            "stack_overflow",
-            "died of signal 6 (SIGABRT)",
-        ),
-        (
-            "misbehaving",
-            "allocation_bomb",
-            "died of signal 6 (SIGABRT)",
-        ),
-        ("misbehaving", "babble", "was killed, since it sent"),
-        ("misbehaving", "child_left", "died of signal 6 (SIGABRT)"),
-        ("misbehaving", "endless", "no answer within 5000 ms"),
-        ("misbehaving", "panic", "a bug in the backend"),
-        ("misbehaving", "panic_payload", "a payload that is no text"),
-        ("misbehaving", "refuse_config", "the token is wrong"),
-        ("misbehaving", "slow_drip", ""),
-        ("misbehaving", "threads_left", ""),
-        (
-            "misbehaving",
-            "stdout_noise",
-            "lines that the backend printed were dropped",
-        ),
-        ("raw", "malformed", "not understood"),
-        ("raw", "utf8", "not understood"),
-        ("raw", "huge", "the reply has 1073741824 bytes"),
-        ("raw", "bad_error", "an error that is not understood"),
-    ];
     let folder = plugin_folder(&["local", "misbehaving", "raw", "constructor"])?;
     let dir = folder.path().to_string_lossy().into_owned();
     let mut server = TestServer::prepare(&[
@@ -426,7 +427,7 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
     let mut config =
         "projects:\n- name: main\n  backends:\n  - type: local\n    runtime: process\n".to_owned();
     let good = [("misbehaving", "good", ""), ("raw", "good", "")];
-    for (backend, mode, _) in MODES.into_iter().chain(good) {
+    for (backend, mode, _) in WRONGS.into_iter().chain(good) {
         config.push_str(&format!(
             "- name: {}\n  backends:\n  - type: {backend}\n    mode: {mode}\n",
             project(backend, mode)
@@ -456,7 +457,7 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
         });
         let mut rounds = 0;
         while rounds == 0 || !runs.is_finished() {
-            for (backend, mode, _) in MODES {
+            for (backend, mode, _) in WRONGS {
                 ask_offers(server, &project(backend, mode))?;
                 // Somebody must succeed now and then, or calls are refused for a while.
                 ask_offers(server, &project(backend, "good"))?;
@@ -478,7 +479,7 @@ fn fifty_runs_finish_while_a_backend_does_everything_wrong() -> Result<()> {
     })?;
     let log = server.log();
     let constructor = [("constructor", "", "died of signal 6 (SIGABRT)")];
-    for (backend, mode, words) in MODES.into_iter().chain(constructor) {
+    for (backend, mode, words) in WRONGS.into_iter().chain(constructor) {
         ensure!(
             log.lines()
                 .any(|line| line.contains(backend) && line.contains(words)),

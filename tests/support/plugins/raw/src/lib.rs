@@ -6,10 +6,12 @@
     reason = "it stands for a plugin that was built with something else"
 )]
 
+mod configurator;
+
 use dstack_backend_abi::{
     BackendModule, Handle, HostServices, RErr, ROk, RResult, RSlice, RStr, RVec, Reply,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const MANIFEST: &str = r#"{"schema":1,"name":"raw","version":"1.0.0","sdk":"none","abi":{"major":1,"minor":0},"capabilities":[]}"#;
 
@@ -40,23 +42,9 @@ extern "C" fn open(config: RSlice<'_, u8>) -> RResult<Handle, RVec<u8>> {
     ROk(Handle::new(Box::into_raw(mode).cast_const().cast()))
 }
 
-/// Answers of the methods for configurations, which are numbered from 256: validate, create, public view, describe, with
-/// credentials. There are none.
-fn configurator(method: u32, request: &[u8]) -> Value {
-    let request: Value = serde_json::from_slice(request).unwrap_or_default();
-    match method {
-        257 => json!({"record": {"config": request["config"]}}),
-        258 | 260 => json!({"config": request["record"]["config"]}),
-        259 => json!({"schema": {
-            "type": "object", "required": ["mode"], "properties": {"mode": {"type": "string"}},
-        }}),
-        _ => json!({}),
-    }
-}
-
 extern "C" fn call(handle: &Handle, method: u32, _call_id: u64, request: RSlice<'_, u8>) -> Reply {
     if method >= 256 {
-        let answer = configurator(method, request.as_slice());
+        let answer = configurator::answer(method, request.as_slice());
         return ROk(RVec::from(answer.to_string().into_bytes()));
     }
     // SAFETY: a handle of `open`, not closed yet.
