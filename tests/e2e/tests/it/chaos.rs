@@ -398,7 +398,7 @@ impl Storm<'_> {
                 let Some((device, first)) = seen.next() else {
                     continue;
                 };
-                let (same, last) = seen.last().unwrap_or((device, first));
+                let (same, last) = seen.next_back().unwrap_or((device, first));
                 ensure!(same == device, "{name} changed its device: {text}");
                 spans.push((device.to_owned(), first.parse()?, last.parse()?, name));
             }
