@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -283,13 +284,10 @@ async fn a_patient_reader_gets_what_is_written_meanwhile() {
     tokio::task::yield_now().await;
     logs.append(&key(), vec![entry(3, b"new\n")]).await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().logs.len(), 1);
-    let none = logs.poll_patiently(
-        &LogKey {
-            producer: Producer::Runner,
-            ..key()
-        },
-        query(),
-        Duration::from_millis(1),
-    );
+    let other = LogKey {
+        producer: Producer::Runner,
+        ..key()
+    };
+    let none = logs.poll_patiently(&other, query(), Duration::from_millis(1));
     assert!(none.await.unwrap().logs.is_empty());
 }
