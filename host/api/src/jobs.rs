@@ -55,6 +55,9 @@ pub struct Retry {
     pub on_events: Vec<RetryEvent>,
     /// For how long, in seconds.
     pub duration: i64,
+    /// How often at most; no limit if unset. Not in the compatible language, so absent on the wire when unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
 }
 
 /// Key pair shared by the jobs of one replica. Stored, but never shown by the API.

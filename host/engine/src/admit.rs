@@ -103,6 +103,7 @@ pub fn run(
         deployment_num: 0,
         priority: i64::from(new.spec.configuration.base().priority.unwrap_or(0)),
         desired_replicas: BTreeMap::new(),
+        capacity_at: None,
         service: new.service.clone(),
         images: new.images.clone(),
         deleted: false,
@@ -141,7 +142,34 @@ pub fn jobs(
     now: Timestamp,
     ids: &mut Ids,
 ) -> Result<Vec<JobRow>, AdmitError> {
+    let mut out = Vec::new();
+    let mut replica_num = 0;
+    for (group, (least, _)) in replica_bounds(&run.spec.configuration)
+        .into_iter()
+        .enumerate()
+    {
+        for _ in 0..least {
+            for spec in replica(run, defaults, replica_num, group)? {
+                out.push(first(run, spec, JobId(ids.uuid()), now));
+            }
+            replica_num += 1;
+        }
+    }
+    Ok(out)
+}
+
+/// The jobs of one replica, node by node, from the run as it is now. `group` is the position of its group.
+///
+/// # Errors
+/// [`AdmitError`] when the specification cannot become jobs.
+pub fn replica(
+    run: &RunRow,
+    defaults: &JobDefaults,
+    replica_num: u32,
+    group: usize,
+) -> Result<Vec<JobSpec>, AdmitError> {
     let profile = merged_profile(&run.spec.configuration, run.spec.profile.as_ref());
+    let unknown = ImagesFacts::new();
     let unknown = ImagesFacts::new();
     let settings = JobSettings {
         images: &defaults.images,
@@ -150,23 +178,17 @@ pub fn jobs(
         bootstrap: &StandardBootstrap,
         facts: run.images.as_deref().unwrap_or(&unknown),
     };
-    let mut out = Vec::new();
-    let mut replica_num = 0;
-    for (group, (least, _)) in replica_bounds(&run.spec.configuration)
-        .into_iter()
-        .enumerate()
-    {
-        for _ in 0..least {
-            for spec in replica_jobs(&run.spec, &profile, replica_num, group, &settings)? {
-                out.push(row(run, spec, JobId(ids.uuid()), now));
-            }
-            replica_num += 1;
-        }
-    }
-    Ok(out)
+    Ok(replica_jobs(
+        &run.spec,
+        &profile,
+        replica_num,
+        group,
+        &settings,
+    )?)
 }
 
-fn row(run: &RunRow, spec: JobSpec, id: JobId, now: Timestamp) -> JobRow {
+/// The first submission of a job.
+pub fn first(run: &RunRow, spec: JobSpec, id: JobId, now: Timestamp) -> JobRow {
     JobRow {
         id,
         run_id: run.id,

@@ -61,6 +61,14 @@ pub struct Changes {
     pub events: Vec<EventRow>,
     /// Rows whose next step has become useful.
     pub hints: Vec<Hint>,
+    /// Readiness probes that begin, due at once, with a streak of 0.
+    pub new_probes: Vec<NewProbe>,
+    /// Jobs whose probes are not asked any more.
+    pub end_probes: Vec<JobId>,
+    /// Fleets in which a machine, a part of one, or room for one turned free. Of the runs of the fleet's project that
+    /// are pending between two tries ([`RunRow::resubmission_attempt`] above 0) and were not woken yet, the first
+    /// [`WOKEN`], by priority and then age, get `capacity_at` = now and are hinted.
+    pub freed: Vec<FleetId>,
     /// When to look at the leased row again; `None` means only after a hint.
     pub look_again: Option<Duration>,
     /// What may exist at a provider and nobody tracks any more; written to the cleanup queue.
@@ -105,6 +113,18 @@ impl Changes {
         };
         quiet == Self::default()
     }
+}
+
+/// How many waiting runs a freed machine wakes: more than it can take, since not every run fits, but not thousands.
+pub const WOKEN: u32 = 8;
+
+/// A readiness probe of a job that has just begun to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewProbe {
+    /// The job.
+    pub job_id: JobId,
+    /// Its position in the job's specification.
+    pub num: u32,
 }
 
 /// A condition that is checked in the transaction that writes. Decisions are made on a view that may be
@@ -325,6 +345,7 @@ pub struct RunPatch {
     pub deployment_num: Option<u32>,
     pub priority: Option<i64>,
     pub desired_replicas: Option<BTreeMap<String, u32>>,
+    pub capacity_at: Option<Option<Timestamp>>,
     pub deleted: Option<bool>,
 }
 
@@ -343,6 +364,7 @@ impl RunPatch {
             deployment_num: None,
             priority: None,
             desired_replicas: None,
+            capacity_at: None,
             deleted: None,
         }
     }

@@ -119,6 +119,13 @@ impl Changes {
         patch.status = Some(JobStatus::Terminating);
         patch.termination_reason = Some(Some(reason));
         patch.termination_reason_message = Some(message);
+        if job.registered {
+            // It takes no more requests from now on.
+            patch.registered = Some(false);
+        }
+        if job.status == JobStatus::Running && !job.spec.probes.is_empty() {
+            self.end_probes.push(job.id);
+        }
         self.event(
             format!(
                 "job status changed {} -> terminating ({reason}){told}",

@@ -155,13 +155,8 @@ fn consolidate(view: &View, ids: &mut Ids) -> Changes {
     living.retain(|i| !mismatch(i));
     let count = u32::try_from(living.len()).unwrap_or(u32::MAX);
     let min = spec::nodes_min(&fleet.spec);
-    // `target` counts only when the fleet is new.
-    let wish = if fleet.consolidated_at.is_none() {
-        spec::nodes_target(&fleet.spec).max(min)
-    } else {
-        min
-    };
-    for _ in count..wish {
+    // `target` counted when the fleet was made.
+    for _ in count..min {
         let row = new_instance(fleet, view.now, InstanceId(ids.uuid()));
         changes.hint(Pipeline::Instances, row.id);
         changes.event(

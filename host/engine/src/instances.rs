@@ -402,6 +402,9 @@ fn is_ready(view: &View) -> Changes {
         Status::Idle
     };
     changes.instance_becomes(instance, next);
+    if next == Status::Idle {
+        changes.freed.push(instance.fleet_id);
+    }
     for job in &view.jobs {
         changes.hint(Pipeline::JobsRunning, job.id);
     }
@@ -426,6 +429,7 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
     if instance.unreachable {
         changes.instance(instance).unreachable = Some(false);
         changes.event("instance became reachable", &[instance]);
+        changes.freed.push(instance.fleet_id);
         for job in &view.jobs {
             changes.hint(Pipeline::JobsRunning, job.id);
         }
@@ -434,6 +438,11 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
         changes.instance(instance).health_checked_at = Some(Some(view.now));
         if *health != instance.health {
             changes.instance(instance).health = Some(*health);
+            if instance.health == HealthStatus::Failure
+                && !changes.freed.contains(&instance.fleet_id)
+            {
+                changes.freed.push(instance.fleet_id);
+            }
             let why = message
                 .as_deref()
                 .map(|m| format!(": {m}"))
@@ -584,6 +593,10 @@ fn gone(view: &View, changes: &mut Changes, reason: Reason, message: Option<Stri
     if view.fleet.status == FleetStatus::Terminating {
         // Others are looked at by the clock: a fleet of thousands must not be read for each of its machines.
         changes.hint(Pipeline::Fleets, instance.fleet_id);
+    } else if spec::nodes_max(&view.fleet.spec).is_some() && instance.status == Status::Terminating
+    {
+        // There is room for another machine.
+        changes.freed.push(instance.fleet_id);
     }
     for job in &view.jobs {
         if let Some(pipeline) = Pipeline::of_job(job.status) {

@@ -9,6 +9,8 @@
 //! Every step asks one agent one question. The next look is soon while something happens and rare while nothing
 //! does; a row that waits for another row is woken by it.
 
+mod service;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,8 @@ use crate::changes::{Changes, Guard, Pipeline};
 use crate::model::{InstanceRow, JobRow, RunRow};
 use crate::spec::{self, StartupOrder};
 use crate::view::Limits;
+
+pub use service::is_ready;
 
 /// What the decision reads.
 #[derive(Debug, Clone)]
@@ -35,12 +39,25 @@ pub struct View {
     pub siblings: Vec<JobRow>,
     /// Its instance.
     pub instance: Option<InstanceRow>,
+    /// Successes in a row of each of the job's probes, by number; as many as have begun.
+    pub probes: Vec<u32>,
+    /// How busy its GPUs were, newest first; read only for jobs with a utilization policy.
+    pub gpu_load: Vec<GpuSample>,
     /// The instance's fleet is no longer shared with the project.
     pub access_revoked: bool,
     /// How long the machine may take until the runner has the job, from submission; by backend and offer.
     pub provisioning_timeout: Duration,
     /// Limits.
     pub limits: Arc<Limits>,
+}
+
+/// How busy the GPUs of a job were at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuSample {
+    /// When.
+    pub at: Timestamp,
+    /// Per cent, for each GPU.
+    pub percent: Vec<u64>,
 }
 
 /// What to do.
@@ -212,6 +229,9 @@ pub fn plan(view: &View) -> Plan {
             {
                 return end(view, Reason::MaxDurationExceeded, None);
             }
+            if let Some(why) = service::wasted(view) {
+                return end(view, Reason::TerminatedDueToUtilizationPolicy, Some(why));
+            }
             Plan::Ask(Ask::Pull {
                 since: job.runner_timestamp,
             })
@@ -230,7 +250,8 @@ fn must_wait(view: &View) -> Option<Duration> {
     if !addressed(job) || !view.siblings.iter().all(addressed) {
         return Some(Duration::from_secs(10));
     }
-    let runs = |j: &JobRow| j.status == JobStatus::Running;
+    // One that has ended meanwhile did run.
+    let runs = |j: &JobRow| j.status == JobStatus::Running || j.started_at.is_some();
     let held = match spec::startup_order(&view.run.spec) {
         StartupOrder::Any => false,
         StartupOrder::MasterFirst => {
@@ -292,6 +313,8 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
             changes.job_becomes(job, JobStatus::Running);
             let patch = changes.job(job);
             patch.started_at = Some(Some(view.now));
+            service::begin(job, changes);
+            let patch = changes.job(job);
             if let Some(runtime) = &job.runtime_data {
                 let mut runtime = JobRuntimeData::clone(runtime);
                 runtime.working_dir.clone_from(working_dir);
@@ -374,6 +397,7 @@ fn pulled_changes(view: &View, pulled: &Pulled) -> Changes {
         {
             changes.job(job).inactivity_secs = Some(pulled.no_connections_secs);
         }
+        service::register(view, changes);
         changes.look_again = Some(pull_pace(view, pulled));
     })
 }

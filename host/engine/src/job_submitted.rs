@@ -34,7 +34,7 @@ use crate::model::{CloudAttempt, InstanceRow, JobRow, RunRow};
 use crate::offers::{Sharing, share_of};
 use crate::view::{BackendAbilities, FleetFacts, FleetOffers, JobNetwork, Limits};
 use crate::{idle, spec};
-use candidates::{Need, candidates, cheapest, none_to_ask};
+use candidates::{Need, candidates, cheapest, in_turn, none_to_ask};
 
 pub use outcome::conclude;
 pub(crate) use outcome::failure_text;
@@ -189,11 +189,23 @@ pub fn plan(view: &View, ids: &mut Ids) -> Plan {
         return Plan::AskOffers(asks);
     };
     match cheapest(&needs, answers) {
+        Some((need, ..)) if waits_for_first(view, need) => {
+            Plan::Change(Changes::later(Duration::from_secs(2)))
+        }
         Some((need, wanted, offers)) => {
             Plan::Provision(Box::new(order(view, need, wanted, offers, ids)))
         }
         None => Plan::Change(no_capacity(view, "no offers match the requirements".into())),
     }
+}
+
+/// The first machine of an empty cluster decides where the others go; while somebody else makes it, there is nothing to
+/// decide yet.
+fn waits_for_first(view: &View, need: &Need<'_>) -> bool {
+    spec::is_cluster(&need.facts.fleet.spec)
+        && need.facts.master.is_none()
+        && need.facts.living > 0
+        && view.instance.is_none()
 }
 
 /// Takes the cheapest fitting idle machine of the best fleet that has enough of them.
@@ -242,12 +254,11 @@ fn order(
     offers: &[Offer],
     ids: &mut Ids,
 ) -> Provision {
-    let usable: Vec<Offer> = offers
-        .iter()
-        .filter(|offer| offer.availability.is_available())
-        .take(view.limits.offers_tried)
-        .cloned()
-        .collect();
+    let usable = in_turn(
+        offers,
+        spec::spot_tries(&view.run.spec),
+        view.limits.offers_tried,
+    );
     let attempt = new_attempt(&usable, view.now, ids);
     let mut before = Changes {
         guards: own_guards(view),
@@ -265,9 +276,11 @@ fn order(
             let row = placeholder(view, need, wanted, attempt.clone(), InstanceId(ids.uuid()));
             let id = row.id;
             let fleet = &need.facts.fleet;
-            before
-                .guards
-                .push(Guard::FleetHasRoom(fleet.id, spec::nodes_max(&fleet.spec)));
+            let max = spec::nodes_max(&fleet.spec);
+            // Two first machines of one cluster would stand in two places.
+            let is_first = spec::is_cluster(&fleet.spec) && need.facts.master.is_none();
+            let max = if is_first { Some(1) } else { max };
+            before.guards.push(Guard::FleetHasRoom(fleet.id, max));
             before.job(&view.job).instance_id = Some(Some(id));
             before.event("instance created for a job", &[&row, &view.job]);
             before.new_instances.push(NewInstance {
@@ -359,7 +372,10 @@ fn after_placement(view: &View, fleet_id: FleetId, changes: &mut Changes) {
         changes.run(&view.run).fleet_id = Some(Some(fleet_id));
     }
     for sibling in &view.siblings {
-        if view.job.job_num == 0 && !sibling.released && sibling.status == JobStatus::Submitted {
+        if lets_go(&view.job, sibling)
+            && !sibling.released
+            && sibling.status == JobStatus::Submitted
+        {
             changes.job(sibling).released = Some(true);
             changes.hint(Pipeline::JobsSubmitted, sibling.id);
         } else if Pipeline::of_job(sibling.status) == Some(Pipeline::JobsRunning) {
@@ -368,6 +384,15 @@ fn after_placement(view: &View, fleet_id: FleetId, changes: &mut Changes) {
         }
     }
     changes.hint(Pipeline::Runs, view.run.id);
+}
+
+/// Whether the placement of a job releases another one: the first job of a group of nodes releases the others of the
+/// group, and the first one of the next group.
+fn lets_go(job: &JobRow, other: &JobRow) -> bool {
+    let (group, other_group) = (job.spec.node_group_index, other.spec.node_group_index);
+    job.spec.node_group_job_index == 0
+        && (other_group == group
+            || (other_group == group + 1 && other.spec.node_group_job_index == 0))
 }
 
 /// The share of the machine that a job gets: everything and the machine's network, or a limited container.

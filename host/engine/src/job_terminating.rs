@@ -237,6 +237,9 @@ fn finish(view: &View) -> Changes {
         } else if instance.status == InstanceStatus::Pending && instance.owner_job == Some(job.id) {
             placeholder_goes(view, instance, &mut changes);
         }
+        if job.blocks > 0 && instance.has_shim() {
+            changes.freed.push(instance.fleet_id);
+        }
         // It decides itself whether it idles or ends, when the last block is free.
         changes.hint(Pipeline::Instances, instance.id);
     }

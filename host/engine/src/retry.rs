@@ -19,7 +19,7 @@ pub enum Verdict {
     Retry,
     /// It failed, and its policy does not cover that.
     Fail,
-    /// It failed, and only the time for retries is over.
+    /// It failed, and only the time for retries is over, or their number is reached.
     TooLate,
 }
 
@@ -37,6 +37,8 @@ pub fn pending_delay(attempt: u32) -> Duration {
 /// |---|---|
 /// | no capacity, never had a machine | submission of the run, or its trigger |
 /// | no capacity after it once had one, interruption, error | last time of the latest submission with a machine |
+///
+/// With `max_attempts`, a job is tried again at most that often since its first submission (or since the trigger).
 pub fn judge(run: &RunRow, job: &JobRow, all: &[&JobRow], now: Timestamp) -> Verdict {
     let Some(reason) = job.termination_reason else {
         return if job.status == JobStatus::Done {
@@ -66,7 +68,12 @@ pub fn judge(run: &RunRow, job: &JobRow, all: &[&JobRow], now: Timestamp) -> Ver
         (_, Some(ran)) => ran.finished_at.unwrap_or(ran.last_processed_at),
         (_, None) => job.submitted_at,
     };
-    if now.duration_since(start).as_secs() > policy.duration {
+    let tries = |first: &JobRow| job.submission_num.saturating_sub(first.submission_num);
+    let first = all.iter().min_by_key(|other| other.submission_num);
+    let no_more = policy
+        .max_attempts
+        .is_some_and(|most| first.is_some_and(|first| tries(first) >= most));
+    if no_more || now.duration_since(start).as_secs() > policy.duration {
         Verdict::TooLate
     } else {
         Verdict::Retry

@@ -11,6 +11,43 @@ pub struct Load {
     pub since_scaled: Option<i64>,
 }
 
+/// Requests to a service in the windows that rules may look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Requests of the last 30 s.
+    pub last_30: u64,
+    /// Requests of the last minute.
+    pub last_60: u64,
+    /// Requests of the last 5 minutes.
+    pub last_300: u64,
+}
+
+impl Traffic {
+    /// The requests within a window of 30, 60 or 300 seconds; of the next longer one for any other.
+    pub const fn within(self, window: i64) -> u64 {
+        match window {
+            ..=30 => self.last_30,
+            31..=60 => self.last_60,
+            _ => self.last_300,
+        }
+    }
+
+    /// What several places have seen together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            last_30: self.last_30.saturating_add(other.last_30),
+            last_60: self.last_60.saturating_add(other.last_60),
+            last_300: self.last_300.saturating_add(other.last_300),
+        }
+    }
+}
+
+/// Seconds over which a rule looks at requests.
+pub fn window(scaling: &ScalingSpec) -> i64 {
+    scaling.window.unwrap_or(DEFAULT_WINDOW_SECONDS)
+}
+
 /// The number of replicas wanted now, between `min` and `max`.
 ///
 /// Without rules it is the current number, kept within the bounds. With rules: as many as get their target rate each; more
@@ -39,7 +76,7 @@ pub fn desired(
 
 /// Replicas so that none gets more than its target; the bounds are not looked at.
 fn replicas_for(requests: u64, scaling: &ScalingSpec) -> u32 {
-    let window = scaling.window.unwrap_or(DEFAULT_WINDOW_SECONDS);
+    let window = window(scaling);
     #[expect(clippy::cast_precision_loss, reason = "both are far below 2^53")]
     let rate = requests as f64 / window as f64;
     #[expect(

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use dstack_api::config::{
-    Blocks, CreationPolicy, Cron, Placement, ProfileParams, RunConfiguration, StopCriteria,
+    Blocks, CreationPolicy, Cron, Placement, ProfileParams, RunConfiguration, ScalingSpec,
+    SpotPolicy, StopCriteria,
 };
 use dstack_api::fleets::FleetSpec;
 use dstack_api::plan;
@@ -44,6 +45,12 @@ pub fn reuse_only(spec: &RunSpec) -> bool {
         || param(spec, |p| p.instances.as_ref().map(|_| ())).is_some()
 }
 
+/// How many spot offers are tried before regular ones, where both are allowed.
+pub fn spot_tries(spec: &RunSpec) -> Option<u32> {
+    let both = param(spec, |p| p.spot_policy) == Some(SpotPolicy::Auto);
+    param(spec, |p| p.spot_tries).filter(|_| both)
+}
+
 /// In which order the jobs of a replica start.
 pub fn startup_order(spec: &RunSpec) -> StartupOrder {
     param(spec, |p| p.startup_order).unwrap_or(StartupOrder::Any)
@@ -59,6 +66,65 @@ pub fn schedule(spec: &RunSpec) -> Option<Vec<Cron>> {
     param(spec, |p| {
         p.schedule.as_ref().map(|schedule| schedule.cron.clone())
     })
+}
+
+/// Whether the run is a service.
+pub fn is_service(spec: &RunSpec) -> bool {
+    matches!(spec.configuration, RunConfiguration::Service(_))
+}
+
+/// Whether the requests of a service come by a gateway, not by the server's own proxy.
+pub fn is_at_gateway(run: &crate::model::RunRow) -> bool {
+    run.service
+        .as_ref()
+        .is_some_and(|service| !service.url.starts_with('/'))
+}
+
+/// Whether the replicas of this group get requests: with a router, only the router does.
+pub fn takes_requests(spec: &RunSpec, group: &str) -> bool {
+    let RunConfiguration::Service(service) = &spec.configuration else {
+        return false;
+    };
+    let router = service
+        .groups()
+        .into_iter()
+        .flatten()
+        .find(|group| group.router.is_some());
+    router.is_none_or(|router| router.name.as_deref() == Some(group))
+}
+
+/// A group of replicas.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group<'a> {
+    /// Its name.
+    pub name: String,
+    /// Least and most replicas.
+    pub bounds: (u32, u32),
+    /// How their number follows the load.
+    pub scaling: Option<&'a ScalingSpec>,
+}
+
+/// The groups of replicas in the order of the configuration; runs without groups have one.
+pub fn groups(spec: &RunSpec) -> Vec<Group<'_>> {
+    let bounds = plan::replica_bounds(&spec.configuration);
+    let names = plan::replica_group_names(&spec.configuration);
+    let scaling = |index: usize| match &spec.configuration {
+        RunConfiguration::Service(service) => match service.groups() {
+            Some(groups) => groups.get(index)?.scaling.as_ref(),
+            None => service.scaling.as_ref(),
+        },
+        RunConfiguration::Task(_) | RunConfiguration::DevEnvironment(_) => None,
+    };
+    names
+        .into_iter()
+        .zip(bounds)
+        .enumerate()
+        .map(|(index, (name, bounds))| Group {
+            name,
+            bounds,
+            scaling: scaling(index),
+        })
+        .collect()
 }
 
 /// Seconds without a connection after which a dev environment ends.

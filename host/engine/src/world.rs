@@ -80,6 +80,13 @@ pub struct World {
     pub events: VecDeque<(Timestamp, EventRow)>,
     /// What waits for cleanup.
     pub cleanup: Vec<CleanupRow>,
+    /// Successes in a row of each probe of a job, by its number.
+    pub probes: BTreeMap<JobId, Vec<u32>>,
+    /// What is known of the requests to services.
+    pub traffic: BTreeMap<RunId, crate::scaling::Traffic>,
+    /// How busy the GPUs of jobs were, newest first.
+    pub gpu_load: BTreeMap<JobId, Vec<crate::job_running::GpuSample>>,
+    waiting: BTreeMap<ProjectId, BTreeSet<(std::cmp::Reverse<i64>, Timestamp, RunId)>>,
     runs: BTreeMap<RunId, RunRow>,
     jobs: BTreeMap<JobId, JobRow>,
     instances: BTreeMap<InstanceId, InstanceRow>,

@@ -13,7 +13,9 @@ use dstack_agent_protocol::shim::{TaskConfig, TaskInfo, TaskStatus, TerminateReq
 use dstack_api::instances::HealthStatus;
 use dstack_api::jobs::JobRuntimeData;
 use dstack_engine::job_running::{Answer, Ended, Pulled, TaskState};
-use dstack_remote::{Address, HostError, HostSetup, PreparedHost, Remote, RemoteError};
+use dstack_remote::{
+    Address, Endpoint, HostError, HostSetup, PreparedHost, ProbeRequest, Remote, RemoteError,
+};
 
 pub(crate) use orders::{JobOrder, RunnerOrder, TaskOrder};
 
@@ -125,6 +127,20 @@ impl Machines {
         wait: Option<Duration>,
     ) -> Result<PullResponse, RemoteError> {
         self.remote.runner(at, port).pull(since, wait).await
+    }
+
+    /// Whether a replica answers a probe with success.
+    pub(crate) async fn probe(
+        &self,
+        at: &Address,
+        port: u16,
+        request: ProbeRequest,
+    ) -> Result<bool, RemoteError> {
+        let status = self
+            .remote
+            .probe(at, &Endpoint::Port(port), request)
+            .await?;
+        Ok((200..300).contains(&status))
     }
 
     /// Asks the runner to end the job.
@@ -239,6 +255,14 @@ pub(crate) fn runner_port(runtime: Option<&Arc<JobRuntimeData>>) -> u16 {
         .and_then(|data| data.ports.as_ref())
         .and_then(|ports| ports.get(&RUNNER_PORT).copied())
         .unwrap_or(RUNNER_PORT)
+}
+
+/// A port of the job's container as its machine has it.
+pub(crate) fn port_of(runtime: Option<&JobRuntimeData>, port: u16) -> u16 {
+    runtime
+        .and_then(|data| data.ports.as_ref())
+        .and_then(|ports| ports.get(&port).copied())
+        .unwrap_or(port)
 }
 
 /// What a call that got no answer says about the agent.

@@ -14,6 +14,7 @@ mod jobs_running;
 mod jobs_submitted;
 mod jobs_terminating;
 mod own_hosts;
+mod probes;
 mod runner_orders;
 mod runs;
 mod side_resources;
@@ -57,6 +58,8 @@ pub(crate) struct Context {
     pub(crate) tasks: Tasks,
     /// Something was put into the cleanup queue.
     pub(crate) cleanup: Arc<Notify>,
+    /// Replicas of services have begun to run.
+    pub(crate) probes: Arc<Notify>,
     pub(crate) heart: driver::Heart,
     pub(crate) watches: watch::Watches,
     pub(crate) facts: facts::Facts,
@@ -110,6 +113,7 @@ impl Context {
             hints: parts.hints,
             tasks: parts.tasks,
             cleanup: Arc::default(),
+            probes: Arc::default(),
             heart: driver::Heart::default(),
             watches: watch::Watches::default(),
             facts: facts::Facts::default(),
@@ -155,6 +159,7 @@ pub(crate) fn start(parts: Parts) {
         driver::run::<fleets::Fleets>(Arc::clone(&cx)),
     );
     tasks.spawn("cleanup", cleanup::run(Arc::clone(&cx)));
+    tasks.spawn("probes", probes::run(Arc::clone(&cx)));
     tasks.spawn("upkeep", upkeep::run(Arc::clone(&cx)));
     tasks.spawn("heartbeat", driver::heartbeat(cx));
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::error::DbError;
 use crate::lease::{self, Lease, LeaseKey};
 use crate::tx::Tx;
-use crate::{cleanups, events, fleets, guards, instances, jobs, runs};
+use crate::{cleanups, events, fleets, guards, instances, jobs, probes, runs};
 
 /// What became of some changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -158,6 +158,12 @@ fn write(tx: &mut dyn Tx, changes: &Changes, now: Timestamp) -> Result<(), DbErr
     for id in &changes.delete_jobs {
         jobs::delete(tx, *id)?;
     }
+    for probe in &changes.new_probes {
+        probes::insert(tx, *probe, now)?;
+    }
+    for job in &changes.end_probes {
+        probes::end(tx, *job)?;
+    }
     for event in &changes.events {
         events::insert_row(tx, event, now)?;
     }
@@ -187,6 +193,13 @@ fn insert_instance(tx: &mut dyn Tx, new: &NewInstance, now: Timestamp) -> Result
 /// Hints as asked for, and one for each new row, which is due from the start.
 fn hint_all(tx: &mut dyn Tx, changes: &Changes, now: Timestamp) -> Result<Applied, DbError> {
     let mut hints = changes.hints.clone();
+    for fleet in &changes.freed {
+        let woken = runs::wake_waiting(tx, *fleet, now)?;
+        hints.extend(woken.into_iter().map(|run| Hint {
+            pipeline: Pipeline::Runs,
+            id: run.0,
+        }));
+    }
     for hint in &hints {
         lease::hint(tx, *hint, now)?;
     }

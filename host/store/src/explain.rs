@@ -12,8 +12,8 @@ use crate::instances::InstancesFilter;
 use crate::runs::RunsFilter;
 use crate::{DbError, Page, Store, StoreConfig, Tx, Value};
 use crate::{
-    cleanups, events, fleets, guards, instances, jobs, lease, projects, runs, side_resources,
-    ssh_hosts, users, views,
+    cleanups, events, fleets, guards, instances, jobs, lease, probes, projects, runs,
+    side_resources, ssh_hosts, traffic, users, views,
 };
 
 /// The steps of a query's plan, in words.
@@ -98,6 +98,9 @@ async fn pipelines_and_views_never_scan_a_table() {
         one("side resources", side_resources::DUE),
         one("owner of side resources", side_resources::OWNED),
     ]);
+    texts.push(one("waiting runs", runs::WAITING));
+    texts.extend(probes::SQL.iter().map(|(name, sql)| one(name, *sql)));
+    texts.extend(traffic::SQL.iter().map(|(name, sql)| one(name, *sql)));
     texts.extend(views::SQL.iter().map(|(name, sql)| one(name, *sql)));
     for (name, steps) in plans(texts).await {
         for step in steps {

@@ -13,7 +13,7 @@ use crate::error::DbError;
 use crate::patch::Patch;
 use crate::sql::Sql;
 use crate::tx::{Query, Row, Tx, json, json_opt};
-use crate::{lease, params, sql};
+use crate::{lease, params, probes, sql};
 
 macro_rules! columns {
     () => {
@@ -228,7 +228,7 @@ fn hand_over(tx: &mut dyn Tx, id: JobId, status: JobStatus) -> Result<(), DbErro
 pub(crate) fn delete(tx: &mut dyn Tx, id: JobId) -> Result<(), DbError> {
     tx.exec(DELETE, params![id])?;
     tx.exec(DELETE_DATA, params![id])?;
-    Ok(())
+    probes::delete(tx, id)
 }
 
 /// A submission as the API shows it; the JSON texts are as stored, to be spliced into the answer.
@@ -266,6 +266,8 @@ pub struct JobRecord {
     pub inactivity_secs: Option<i64>,
     /// Dollars an hour of its machine; `None` before there is one.
     pub price_usd_per_hour: Option<f64>,
+    /// Successes in a row of its readiness probes, by number; empty before it runs.
+    pub probe_streaks: Vec<u32>,
     /// `JobSpec` as JSON; only on the newest submission of each job, where the API shows it.
     pub spec: Option<String>,
     /// `JobProvisioningData` as JSON.
@@ -292,6 +294,7 @@ fn record(mut row: Row<'_>) -> Result<JobRecord, DbError> {
         finished_at: row.take()?,
         inactivity_secs: row.take()?,
         price_usd_per_hour: row.take()?,
+        probe_streaks: Vec::new(),
         spec: None,
         provisioning_data: None,
         runtime_data: None,
@@ -314,6 +317,15 @@ pub fn records(
     query.text(" ORDER BY run_id, replica_num, job_num, submission_num");
     let mut rows = tx.all_of(&query, record)?;
     fill(tx, &mut rows, with_data)?;
+    let running: Vec<JobId> = rows
+        .iter()
+        .filter(|row| matches!(row.status, JobStatus::Running | JobStatus::Terminating))
+        .map(|row| row.id)
+        .collect();
+    let mut streaks = probes::streaks_of(tx, &running)?;
+    for row in &mut rows {
+        row.probe_streaks = streaks.remove(&row.id).unwrap_or_default();
+    }
     let mut out: BTreeMap<RunId, Vec<JobRecord>> = BTreeMap::new();
     for row in rows {
         out.entry(row.run_id).or_default().push(row);

@@ -28,6 +28,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 4,
         sqlite: include_str!("migrations/sqlite/0004_run_images.sql"),
     },
+    Migration {
+        number: 5,
+        sqlite: include_str!("migrations/sqlite/0005_services.sql"),
+    },
 ];
 
 /// Brings the schema to the newest number.

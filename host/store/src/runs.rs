@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dstack_api::runs::{RunStatus, RunTerminationReason};
-use dstack_engine::changes::RunPatch;
+use dstack_engine::changes::{RunPatch, WOKEN};
 use dstack_engine::ids::{FleetId, ProjectId, RunId, UserId};
 use dstack_engine::model::RunRow;
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ macro_rules! columns {
     () => {
         "r.id, r.project_id, r.user_id, r.fleet_id, r.name, r.status, r.termination_reason, r.submitted_at, \
          r.last_processed_at, r.next_triggered_at, r.resubmission_attempt, r.deployment_num, r.priority, \
-         r.desired_replicas, r.deleted, d.spec, d.service, d.images"
+         r.desired_replicas, r.capacity_at, r.deleted, d.spec, d.service, d.images"
     };
 }
 
@@ -37,7 +37,8 @@ const BY_NAME: Sql = sql!(
 const INSERT: Sql = sql!(
     "INSERT INTO runs (id, project_id, user_id, fleet_id, name, repo_name, status, termination_reason, submitted_at, \
      next_triggered_at, resubmission_attempt, deployment_num, priority, desired_replicas, deleted, last_processed_at, \
-     look_again_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
+     look_again_at, capacity_at) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
 );
 const INSERT_DATA: Sql =
     sql!("INSERT INTO run_data (id, spec, service, images) VALUES (?1, ?2, ?3, ?4)");
@@ -66,6 +67,7 @@ fn from_row(mut row: Row<'_>) -> Result<RunRow, DbError> {
         deployment_num: row.take()?,
         priority: row.take()?,
         desired_replicas: row.json()?,
+        capacity_at: row.take()?,
         deleted: row.take()?,
         spec: Arc::new(row.json()?),
         service: row.json_opt()?.map(Arc::new),
@@ -105,6 +107,7 @@ pub fn insert(tx: &mut dyn Tx, run: &RunRow, due: Timestamp) -> Result<(), DbErr
             run.deleted,
             run.last_processed_at,
             due,
+            run.capacity_at,
         ],
     )?;
     let service = json_opt("the service of a run", run.service.as_deref())?;
@@ -139,6 +142,7 @@ pub(crate) fn patch(tx: &mut dyn Tx, patch: &RunPatch, now: Timestamp) -> Result
         "desired_replicas",
         patch.desired_replicas.as_ref().map(desired).transpose()?,
     );
+    hot.set("capacity_at", patch.capacity_at);
     hot.set("deleted", patch.deleted);
     if let Some(spec) = &patch.spec {
         hot.set("repo_name", Some(spec.repo_id.as_deref()));
@@ -156,6 +160,30 @@ pub(crate) fn patch(tx: &mut dyn Tx, patch: &RunPatch, now: Timestamp) -> Result
     data.set("images", images.transpose()?);
     data.run(tx, patch.id)?;
     Ok(())
+}
+
+pub(crate) const WAITING: Sql = sql!(
+    "SELECT id FROM runs WHERE project_id = ?1 AND status = 'pending' AND resubmission_attempt > 0 \
+     AND capacity_at IS NULL AND deleted = 0 ORDER BY priority DESC, submitted_at, id LIMIT ?2"
+);
+
+/// Tells the first of the runs that wait for their next try that a machine turned free in this fleet; answers them.
+pub(crate) fn wake_waiting(
+    tx: &mut dyn Tx,
+    fleet: FleetId,
+    now: Timestamp,
+) -> Result<Vec<RunId>, DbError> {
+    const PROJECT: Sql = sql!("SELECT project_id FROM fleets WHERE id = ?1");
+    const WAKE: Sql = sql!("UPDATE runs SET capacity_at = ?2 WHERE id = ?1");
+    let Some(project) = tx.first(PROJECT, params![fleet], |mut row| row.take::<ProjectId>())?
+    else {
+        return Ok(Vec::new());
+    };
+    let woken: Vec<RunId> = tx.all(WAITING, params![project, WOKEN], |mut row| row.take())?;
+    for run in &woken {
+        tx.exec(WAKE, params![*run, now])?;
+    }
+    Ok(woken)
 }
 
 /// Names of unfinished runs of a project, at most `limit`.

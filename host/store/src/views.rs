@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::error::DbError;
 use crate::sql::Sql;
 use crate::tx::Tx;
-use crate::{fleets, guards, instances, jobs, params, projects, runs, sql};
+use crate::{fleets, guards, instances, jobs, params, probes, projects, runs, sql, traffic};
 
 /// What decisions read that the database does not know. Cheap to clone into a transaction.
 #[derive(Clone)]
@@ -105,6 +105,11 @@ pub fn run(
     let jobs = jobs::of_run(tx, id)?;
     Ok(Some(run_step::View {
         now,
+        traffic: if spec::is_service(&run.spec) {
+            traffic::of_run(tx, id, now)?
+        } else {
+            None
+        },
         run,
         jobs,
         defaults: known.defaults.clone(),
@@ -171,6 +176,12 @@ pub fn job_running(
     Ok(Some(job_running::View {
         now,
         siblings: siblings(tx, &job)?,
+        probes: if job.spec.probes.is_empty() {
+            Vec::new()
+        } else {
+            probes::streaks(tx, id)?
+        },
+        gpu_load: Vec::new(),
         provisioning_timeout: provisioning_timeout(&(known.backends)(job.project_id), offer),
         instance,
         job,

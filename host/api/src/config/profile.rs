@@ -43,6 +43,10 @@ config! {
         pub reservation: Option<String> = optional,
         /// Price model; unset means on-demand.
         pub spot_policy: Option<SpotPolicy> = optional,
+        /// With `spot_policy: auto`, how many spot offers are tried before regular ones; unset means that the price alone
+        /// decides. Ours, absent in JSON when unset.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub spot_tries: Option<u32> = optional(super::task::at_least_one, parts::integer(1, i64::from(u32::MAX))),
         /// Whether and when to try again.
         pub retry: Option<ProfileRetry> = optional,
         /// Seconds a job may run; unset and off mean for ever.
@@ -106,6 +110,7 @@ merge_fields!(
     instance_types,
     reservation,
     spot_policy,
+    spot_tries,
     retry,
     max_duration,
     stop_duration,
@@ -155,23 +160,28 @@ pub enum ProfileRetry {
         on_events: Option<Vec<RetryEvent>>,
         /// Seconds of the window.
         duration: Option<i64>,
+        /// How often at most, at least once; unset means as often as the window allows. Ours.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max_attempts: Option<u32>,
     },
 }
 
 impl ProfileRetry {
     /// The rule in force, if any.
     pub fn effective(&self) -> Option<Retry> {
-        let (on_events, duration) = match self {
+        let (on_events, duration, max_attempts) = match self {
             Self::Switch(false) => return None,
-            Self::Switch(true) => (None, None),
+            Self::Switch(true) => (None, None, None),
             Self::Detail {
                 on_events,
                 duration,
-            } => (on_events.clone(), *duration),
+                max_attempts,
+            } => (on_events.clone(), *duration, *max_attempts),
         };
         Some(Retry {
             on_events: on_events.unwrap_or_else(|| RetryEvent::ALL.to_vec()),
             duration: duration.unwrap_or(DEFAULT_RETRY_SECONDS),
+            max_attempts,
         })
     }
 }
@@ -190,10 +200,12 @@ impl FromValue for ProfileRetry {
                     }
                 });
                 let duration = obj.optional_with("duration", cx, duration::any);
+                let max_attempts = obj.optional_with("max_attempts", cx, super::task::at_least_one);
                 obj.finish(cx)?;
                 Ok(Self::Detail {
                     on_events: on_events?,
                     duration: duration?,
+                    max_attempts: max_attempts?,
                 })
             }
             Value::Bool(on) => Ok(Self::Switch(*on)),

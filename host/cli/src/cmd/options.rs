@@ -162,6 +162,7 @@ impl ProfileOptions {
             params.retry = Some(ProfileRetry::Detail {
                 on_events: None,
                 duration: Some(seconds),
+                max_attempts: None,
             });
         }
     }

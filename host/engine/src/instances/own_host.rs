@@ -73,6 +73,7 @@ pub(super) fn prepared(view: &View, facts: &HostFacts) -> Changes {
     patch.provisioning_data = Some(Some(Arc::new(data)));
     patch.offer = Some(Some(Arc::new(offer)));
     patch.termination_reason_message = Some(None);
+    changes.freed.push(instance.fleet_id);
     changes.look_again = Some(CHECK_EVERY);
     changes
 }

@@ -152,3 +152,23 @@ pub(super) fn cheapest<'a, 'b>(
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, need, wanted, offers)| (need, wanted, offers))
 }
+
+/// The offers to try, `most` at most: as they are ranked, or, if so many spot machines are to be tried first, those
+/// before the regular ones.
+pub(super) fn in_turn(offers: &[Offer], spot_tries: Option<u32>, most: usize) -> Vec<Offer> {
+    let available = offers
+        .iter()
+        .filter(|offer| offer.availability.is_available());
+    let Some(tries) = spot_tries else {
+        return available.take(most).cloned().collect();
+    };
+    let (spot, regular): (Vec<&Offer>, Vec<&Offer>) =
+        available.partition(|offer| offer.instance.resources.spot);
+    let tries = usize::try_from(tries).unwrap_or(usize::MAX);
+    spot.into_iter()
+        .take(tries)
+        .chain(regular)
+        .take(most)
+        .cloned()
+        .collect()
+}

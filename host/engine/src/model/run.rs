@@ -43,6 +43,9 @@ pub struct RunRow {
     pub priority: i64,
     /// How many replicas each group should have; empty before the first decision.
     pub desired_replicas: BTreeMap<String, u32>,
+    /// When a machine that it might use turned free while it waited for the next try: then it need not wait any
+    /// longer. `None` while none did, and after every try.
+    pub capacity_at: Option<Timestamp>,
     /// Address and model of a service, made at submission.
     pub service: Option<Arc<ServiceSpec>>,
     /// What the registries told of its images when it was submitted or updated, by name; jobs made later start the

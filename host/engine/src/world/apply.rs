@@ -3,15 +3,25 @@
 use std::sync::Arc;
 
 use dstack_api::fleets::FleetStatus;
+use dstack_api::runs::RunStatus;
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{Lease, Refusal, Slot, World};
 use crate::changes::{
-    Changes, FleetPatch, Guard, InstancePatch, JobPatch, NewInstance, Pipeline, RunPatch,
+    Changes, FleetPatch, Guard, InstancePatch, JobPatch, NewInstance, Pipeline, RunPatch, WOKEN,
 };
 use crate::ids::{FleetId, InstanceId, JobId, RunId};
 use crate::model::{FleetRow, InstanceRow, JobRow, RunRow};
+
+/// Where a run stands in the queue of those that a free machine wakes; `None` if it does not wait for one.
+fn waiting_key(run: &RunRow) -> Option<(std::cmp::Reverse<i64>, Timestamp, RunId)> {
+    let waits = run.status == RunStatus::Pending
+        && run.resubmission_attempt > 0
+        && run.capacity_at.is_none()
+        && !run.deleted;
+    waits.then_some((std::cmp::Reverse(run.priority), run.submitted_at, run.id))
+}
 
 macro_rules! set {
     ($row:ident, $patch:ident, $($field:ident),+) => {$(
@@ -215,6 +225,16 @@ impl World {
             self.events.push_back((now, event));
         }
         self.cleanup.extend(changes.cleanup);
+        for probe in &changes.new_probes {
+            let streaks = self.probes.entry(probe.job_id).or_default();
+            let at = usize::try_from(probe.num).unwrap_or(usize::MAX);
+            if streaks.len() <= at && at < 64 {
+                streaks.resize(at + 1, 0);
+            }
+        }
+        for fleet in changes.freed {
+            self.wake_waiting(fleet, now);
+        }
         for hint in &changes.hints {
             self.hint((hint.pipeline, hint.id), now);
         }
@@ -233,6 +253,27 @@ impl World {
                 ..slot
             },
         );
+    }
+
+    fn wake_waiting(&mut self, fleet: FleetId, now: Timestamp) {
+        let Some(project) = self.fleets.get(&fleet).map(|fleet| fleet.project_id) else {
+            return;
+        };
+        let woken: Vec<RunId> = self
+            .waiting
+            .get(&project)
+            .into_iter()
+            .flatten()
+            .take(usize::try_from(WOKEN).unwrap_or(usize::MAX))
+            .map(|(_, _, id)| *id)
+            .collect();
+        for id in woken {
+            if let Some(mut run) = self.runs.get(&id).cloned() {
+                run.capacity_at = Some(now);
+                self.put_run(run);
+                self.hint((Pipeline::Runs, id.0), now);
+            }
+        }
     }
 
     fn new_instance(&mut self, new: NewInstance) {
@@ -256,6 +297,14 @@ impl World {
             && let Some(runs) = self.active_runs_of_fleet.get_mut(&fleet)
         {
             runs.remove(&run.id);
+        }
+        if let Some(key) = self.runs.get(&run.id).and_then(waiting_key)
+            && let Some(waiting) = self.waiting.get_mut(&run.project_id)
+        {
+            waiting.remove(&key);
+        }
+        if let Some(key) = waiting_key(&run) {
+            self.waiting.entry(run.project_id).or_default().insert(key);
         }
         if let (Some(fleet), false) = (run.fleet_id, run.status.is_finished()) {
             self.active_runs_of_fleet
@@ -324,6 +373,7 @@ impl World {
             deployment_num,
             priority,
             desired_replicas,
+            capacity_at,
             deleted
         );
         row.last_processed_at = now;

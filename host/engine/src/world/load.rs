@@ -113,6 +113,11 @@ impl World {
             now,
             run: self.runs.get(&job.run_id)?.clone(),
             siblings: self.siblings(&job),
+            probes: self.probes.get(&job.id).cloned().unwrap_or_default(),
+            gpu_load: match job.spec.utilization_policy {
+                Some(_) => self.gpu_load.get(&job.id).cloned().unwrap_or_default(),
+                None => Vec::new(),
+            },
             access_revoked: false,
             provisioning_timeout: provisioning_timeout(&self.backends, offer),
             instance,
@@ -172,6 +177,7 @@ impl World {
             run: self.runs.get(&id)?.clone(),
             jobs: self.jobs_of_run(id).cloned().collect(),
             defaults: Arc::clone(&self.defaults),
+            traffic: self.traffic.get(&id).copied(),
         })
     }
 

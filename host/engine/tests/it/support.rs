@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dstack_api::instances::InstanceStatus;
+use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_backend_types::{
     BackendType, InstanceOfferWithAvailability as Offer, JobProvisioningData,
 };
 use dstack_engine::admit::{self, NewRun};
 use dstack_engine::changes::{Changes, Pipeline};
-use dstack_engine::ids::{FleetId, Ids, JobId, ProjectId, RunId, UserId};
+use dstack_engine::ids::{FleetId, Ids, InstanceId, JobId, ProjectId, RunId, UserId};
 use dstack_engine::job_submitted::{self, Attempt, Conclusion, Plan, Provision, View};
+use dstack_engine::model::{InstanceRow, JobRow, RunRow};
 use dstack_engine::new_fleet;
 use dstack_engine::offers;
 use dstack_engine::view::{BackendAbilities, FleetOffers};
@@ -179,5 +182,119 @@ impl Bed {
         let view = self.world.run_view(self.run, now).unwrap();
         let changes = dstack_engine::runs::plan(&view, &mut self.ids);
         self.world.request(changes, now).unwrap();
+    }
+}
+
+/// What a job looks like in a row of a table: where it stands, and why it ends.
+pub(crate) type State = (JobStatus, Option<JobTerminationReason>);
+
+impl Bed {
+    /// A service with these keys.
+    pub(crate) fn service(run: Value) -> Self {
+        let mut keys = json!({"type": "service", "port": 8000});
+        keys.as_object_mut()
+            .unwrap()
+            .extend(run.as_object().unwrap().clone());
+        Self::new(json!({"nodes": "0..20"}), keys)
+    }
+
+    /// Changes a job as a table says.
+    pub(crate) fn set(&mut self, id: JobId, change: impl FnOnce(&mut JobRow)) {
+        let mut job = self.world.job(id).unwrap().clone();
+        change(&mut job);
+        self.world.put_job(job);
+    }
+
+    /// Changes the run as a table says.
+    pub(crate) fn set_run(&mut self, change: impl FnOnce(&mut RunRow)) {
+        let mut run = self.world.run(self.run).unwrap().clone();
+        change(&mut run);
+        self.world.put_run(run);
+    }
+
+    /// Changes an instance as a table says.
+    pub(crate) fn set_instance(&mut self, id: InstanceId, change: impl FnOnce(&mut InstanceRow)) {
+        let mut instance = self.world.instance(id).unwrap().clone();
+        change(&mut instance);
+        self.world.put_instance(instance);
+    }
+
+    /// Brings a job where it stands, with a machine if it must have one, without asking anybody.
+    pub(crate) fn stand(&mut self, id: JobId, (status, reason): State, had_machine: bool) {
+        let offer = offer(1.0, false);
+        self.set(id, |job| {
+            job.status = status;
+            job.termination_reason = reason;
+            if had_machine {
+                job.provisioning_data = Some(Arc::new(machine(&offer, Some("host"))));
+            }
+            if status.is_finished() {
+                job.finished_at = Some(job.submitted_at);
+            }
+            if status == JobStatus::Running {
+                job.started_at = Some(job.submitted_at);
+            }
+        });
+    }
+
+    /// The run as it is.
+    pub(crate) fn row(&self) -> &RunRow {
+        self.world.run(self.run).unwrap()
+    }
+
+    /// The newest submission of job 0 of each replica, by number.
+    pub(crate) fn replicas(&self) -> Vec<JobRow> {
+        let mut newest = std::collections::BTreeMap::<u32, &JobRow>::new();
+        for job in self.world.jobs_of_run(self.run).filter(|j| j.job_num == 0) {
+            let slot = newest.entry(job.replica_num).or_insert(job);
+            if slot.submission_num < job.submission_num {
+                *slot = job;
+            }
+        }
+        newest.into_values().cloned().collect()
+    }
+
+    /// The decision about a submitted job.
+    pub(crate) fn plan_job(&mut self, id: JobId, now: Timestamp) -> Plan {
+        let view = self.world.job_submitted(id, now).unwrap();
+        job_submitted::plan(&view, &mut self.ids)
+    }
+
+    /// The decision about an instance.
+    pub(crate) fn plan_instance(
+        &mut self,
+        id: InstanceId,
+        now: Timestamp,
+    ) -> dstack_engine::instances::Plan {
+        let view = self.world.instance_view(id, now).unwrap();
+        dstack_engine::instances::plan(&view, &mut self.ids)
+    }
+
+    /// A machine of the fleet that is ready and has no job.
+    pub(crate) fn idle_machine(&mut self, offer: &Offer, number: u32) -> InstanceId {
+        let fleet = Arc::clone(self.world.fleet(self.fleet).unwrap());
+        let id = InstanceId(self.ids.uuid());
+        let mut row = InstanceRow::pending(id, &fleet, at(0));
+        row.status = InstanceStatus::Idle;
+        row.instance_num = number;
+        row.name = format!("{}-{number}", fleet.name).into();
+        row.total_blocks = Some(1);
+        row.offer = Some(Arc::new(Offer {
+            blocks: 1,
+            total_blocks: 1,
+            ..offer.clone()
+        }));
+        row.provisioning_data = Some(Arc::new(machine(offer, Some("host"))));
+        row.idle_limit = Some(300);
+        self.world.put_instance(row);
+        id
+    }
+}
+
+/// The changes that a plan wants at once.
+pub(crate) fn changes_of(plan: Plan) -> Changes {
+    match plan {
+        Plan::Change(changes) => changes,
+        other => panic!("nobody is asked, yet {other:?}"),
     }
 }

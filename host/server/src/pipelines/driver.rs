@@ -144,11 +144,15 @@ where
     T: Copy + Send + 'static,
 {
     let (now, look_again) = (cx.now(), changes.look_again);
+    let has_probes = !changes.new_probes.is_empty();
     let applied = cx
         .store
         .write(move |tx| apply::apply(tx, lease, &changes, now))
         .await?;
     Ok(if settle(cx, &applied) {
+        if has_probes {
+            cx.probes.notify_one();
+        }
         look_again
     } else {
         Some(Duration::ZERO)

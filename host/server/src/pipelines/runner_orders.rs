@@ -82,7 +82,7 @@ pub(super) async fn registry(
         .map_err(|why| format!("registry_auth: {why}")))
 }
 
-async fn secrets_of(
+pub(super) async fn secrets_of(
     cx: &Context,
     project: ProjectId,
     are_needed: bool,
@@ -100,7 +100,7 @@ async fn secrets_of(
 }
 
 /// Fills the project's secrets into a text.
-fn fill(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, Impossible> {
+pub(super) fn fill(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, Impossible> {
     let names = Namespaces::leaving(&["groups", "dstack"]).with("secrets", secrets);
     interpolate_all(text, &names).map_err(|error| match error {
         BadReference::Unknown(name) => {

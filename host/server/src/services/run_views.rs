@@ -161,7 +161,10 @@ fn submission(
         probes: spec
             .probes
             .iter()
-            .map(|_| jobs::Probe { success_streak: 0 })
+            .enumerate()
+            .map(|(num, _)| jobs::Probe {
+                success_streak: record.probe_streaks.get(num).copied().unwrap_or(0),
+            })
             .collect(),
         image_pull_progress: pulls
             .filter(|_| record.status == JobStatus::Pulling)

@@ -124,6 +124,9 @@ pub(crate) fn random_changes(
     if ids.below(8) == 0 {
         changes.delete_jobs.extend(pick(ids, &known.jobs));
     }
+    if ids.below(8) == 0 {
+        changes.freed.extend(pick(ids, &known.fleets));
+    }
     if ids.below(6) == 0 {
         changes.made.push(cleanup(ids, made, now));
     }
@@ -285,6 +288,7 @@ fn patches(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes, n
             desired_replicas: sometimes(ids, |ids| {
                 BTreeMap::from([("0".to_owned(), small(ids, 4))])
             }),
+            capacity_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
             deleted: sometimes(ids, |ids| ids.below(2) == 0),
             ..RunPatch::of(id)
         });

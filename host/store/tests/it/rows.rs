@@ -95,6 +95,7 @@ pub(crate) fn run(user: UserId, project: ProjectId, number: u128) -> RunRow {
         deployment_num: 0,
         priority: 0,
         desired_replicas: BTreeMap::new(),
+        capacity_at: None,
         service: None,
         images: None,
         deleted: false,

@@ -42,6 +42,12 @@ impl Described for ProfileRetry {
         );
         let duration = parts::nullable(scalars::duration(generator));
         detail.optional("duration", "For how long; default 1h.", duration);
+        let attempts = parts::nullable(parts::integer(1, i64::from(u32::MAX))(generator));
+        detail.optional(
+            "max_attempts",
+            "How often at most; default: as often as the duration allows. Not known to other servers.",
+            attempts,
+        );
         any_of([parts::switch(), detail.finish("", "")])
     }
 }
