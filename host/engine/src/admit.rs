@@ -170,7 +170,6 @@ pub fn replica(
 ) -> Result<Vec<JobSpec>, AdmitError> {
     let profile = merged_profile(&run.spec.configuration, run.spec.profile.as_ref());
     let unknown = ImagesFacts::new();
-    let unknown = ImagesFacts::new();
     let settings = JobSettings {
         images: &defaults.images,
         registry: defaults.registry.as_ref(),

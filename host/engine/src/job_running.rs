@@ -301,7 +301,7 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
         // A machine that boots refuses connections; the provisioning time limit ends that.
         Answer::Unreachable(_) | Answer::NotUp => Changes::later(pace(view)),
         Answer::Impossible(why) => ended(view, Reason::TerminatedByServer, Some(why.clone())),
-        Answer::TaskTaken => heard(view, |changes| {
+        Answer::TaskTaken if job.status == JobStatus::Provisioning => heard(view, |changes| {
             changes.job_becomes(job, JobStatus::Pulling);
             changes.look_again = Some(Duration::ZERO);
         }),
@@ -309,7 +309,7 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
         Answer::Started {
             working_dir,
             username,
-        } => heard(view, |changes| {
+        } if job.status != JobStatus::Running => heard(view, |changes| {
             changes.job_becomes(job, JobStatus::Running);
             let patch = changes.job(job);
             patch.started_at = Some(Some(view.now));
@@ -329,7 +329,10 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
             changes.look_again = Some(Duration::ZERO);
         }),
         Answer::Pulled(pulled) if matches!(ask, Ask::Pull { .. }) => pulled_changes(view, pulled),
-        Answer::Pulled(_) => Changes::later(pace(view)),
+        // Answers to other questions: whoever mixed them up asks again.
+        Answer::TaskTaken | Answer::Started { .. } | Answer::Pulled(_) => {
+            Changes::later(pace(view))
+        }
     }
 }
 

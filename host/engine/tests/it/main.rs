@@ -16,3 +16,4 @@ mod s5_instances;
 mod s6_fleets;
 mod s9_services;
 mod support;
+mod transitions;

