@@ -144,10 +144,11 @@ fn contribution(view: &View, jobs: &BTreeMap<u32, Vec<&JobRow>>) -> Contribution
             | JobStatus::Terminated
             | JobStatus::Aborted
             | JobStatus::Failed => {
-                if job.termination_reason == Some(Reason::ScaledDown) {
+                let round = this_round(view, submissions);
+                // What a round before this one left says nothing.
+                if job.termination_reason == Some(Reason::ScaledDown) || round.is_empty() {
                     continue;
                 }
-                let round = this_round(view, submissions);
                 match retry::judge(&view.run, job, &round, view.now) {
                     Verdict::Fine => done(&mut sum, *job_num),
                     Verdict::Retry => sum.retry = true,

@@ -5,6 +5,7 @@
     reason = "helpers of tests stop at the first surprise"
 )]
 
+mod apply_twice;
 mod crash;
 mod own_hosts;
 mod policies;

@@ -555,6 +555,32 @@ fn s2_schedule_retry_window_starts_at_the_trigger() {
     assert_eq!(bed.row().termination_reason, Some(End::RetryLimitExceeded));
 }
 
+/// A replica that only an earlier round had does not end this one.
+#[test]
+fn s2_schedule_rounds_are_judged_apart() {
+    let keys =
+        json!({"type": "service", "port": 80, "replicas": 2, "schedule": {"cron": "*/10 * * * *"}});
+    let mut bed = Bed::new(json!({}), keys);
+    bed.set_run(|run| run.next_triggered_at = Some(at(600)));
+    bed.step_run(at(600));
+    for job in bed.replicas() {
+        bed.stand(
+            job.id,
+            (J::Terminated, Some(Reason::TerminatedByServer)),
+            true,
+        );
+    }
+    let only = bed.replicas()[0].id;
+    bed.set_run(|run| run.next_triggered_at = Some(at(1200)));
+    bed.stand(only, is(J::Running), true);
+    bed.set(only, |job| job.submitted_at = at(1200));
+    bed.step_run(at(1201));
+    assert_eq!(
+        (bed.row().status, bed.row().termination_reason),
+        (R::Running, None)
+    );
+}
+
 #[test]
 fn s2_stop_and_abort() {
     for (abort, reason) in [(false, End::StoppedByUser), (true, End::AbortedByUser)] {

@@ -12,4 +12,5 @@ mod ledger;
 mod lists;
 mod random_changes;
 mod rows;
+mod services;
 mod support;
