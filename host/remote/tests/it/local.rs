@@ -3,7 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dstack_agent_protocol::runner::SubmitRequest;
 use dstack_agent_protocol::shim::{TaskConfig, TaskStatus, TerminateRequest};
-use dstack_remote::{Address, Config, Remote, RemoteError, RunnerAt};
+use dstack_remote::{Address, Config, Endpoint, ProbeRequest, Remote, RemoteError, RunnerAt};
 
 use crate::bed::{Agent, free_port};
 
@@ -209,4 +209,39 @@ async fn a_socket_with_a_long_path_is_reached() {
     std::fs::remove_file(&socket).unwrap();
     let error = shim.healthcheck().await.unwrap_err();
     assert!(matches!(error, RemoteError::Refused { .. }), "{error}");
+}
+
+/// What a replica is asked, and that only the status of its answer counts.
+#[tokio::test]
+async fn a_replica_is_probed() {
+    let agent = Agent::start();
+    let request = || ProbeRequest {
+        method: "POST".into(),
+        path: "/v1/chat?x=1".into(),
+        headers: vec![("X-Key".into(), "k".into()), ("Host".into(), "own".into())],
+        body: Some("{}".into()),
+        timeout: Duration::from_secs(5),
+    };
+    let at = here(&agent);
+    let endpoint = Endpoint::Socket(agent.socket.clone());
+    for (status, wanted) in [("204 No Content", 204), ("302 Found", 302), ("503 Busy", 503)] {
+        agent.text(status, "not read");
+        let got = remote().probe(&at, &endpoint, request()).await.unwrap();
+        assert_eq!(got, wanted);
+    }
+    let (line, head, body) = agent.last();
+    assert_eq!(line, "POST /v1/chat?x=1 HTTP/1.1");
+    let head = head.to_lowercase();
+    assert!(head.contains("x-key: k\r\n") && head.contains("host: own\r\n"), "{head}");
+    assert!(!head.contains("host: localhost"), "{head}");
+    assert_eq!(body, *b"{}");
+    let nobody = Endpoint::Port(free_port());
+    let refused = remote().probe(&at, &nobody, request()).await.unwrap_err();
+    assert!(refused.is_refused(), "{refused}");
+    let bad = ProbeRequest {
+        path: "no path \n".into(),
+        ..request()
+    };
+    let wrong = remote().probe(&at, &endpoint, bad).await.unwrap_err();
+    assert!(matches!(wrong, RemoteError::Invalid(_)), "{wrong}");
 }
