@@ -189,6 +189,8 @@ fn not_removed(view: &View, why: &str) -> Changes {
     }
     let mut changes = finish(view);
     if let Some(instance) = view.instance.as_ref().filter(|it| !it.unreachable) {
+        // Nobody may take it, so nobody is woken for it.
+        changes.freed.clear();
         let patch = changes.instance(instance);
         patch.unreachable = Some(true);
         // The next check that succeeds looks for tasks without a job.
@@ -237,7 +239,7 @@ fn finish(view: &View) -> Changes {
         } else if instance.status == InstanceStatus::Pending && instance.owner_job == Some(job.id) {
             placeholder_goes(view, instance, &mut changes);
         }
-        if job.blocks > 0 && instance.has_shim() {
+        if job.blocks > 0 && instance.has_shim() && !instance.unreachable {
             changes.freed.push(instance.fleet_id);
         }
         // It decides itself whether it idles or ends, when the last block is free.

@@ -640,12 +640,17 @@ fn s3_terminating_steps() {
         let changes = job_terminating::conclude(&view, &ask, &said);
         assert_eq!(changes.jobs[0].remove_at.is_some(), goes_on, "{said:?}");
     }
-    // The time is over: the shim removes the task, and its failure is ignored.
+    // The time is over: the shim removes the task.
     let (view, Next::Ask(ask)) = terminating(&bed, id, 40) else {
         panic!()
     };
     assert!(matches!(ask, Asked::Remove { .. }));
-    let changes = job_terminating::conclude(&view, &ask, &Said::Failed("no answer".into()));
+    let away = job_terminating::conclude(&view, &ask, &Said::Failed("no answer".into()));
+    assert!(
+        away.freed.is_empty() && away.look_again.is_some(),
+        "tried for a while"
+    );
+    let changes = job_terminating::conclude(&view, &ask, &Said::Done);
     assert_eq!(changes.freed, [bed.fleet]);
     bed.world.request(changes, at(40)).unwrap();
     let job = bed.world.job(id).unwrap();

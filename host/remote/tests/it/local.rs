@@ -224,7 +224,11 @@ async fn a_replica_is_probed() {
     };
     let at = here(&agent);
     let endpoint = Endpoint::Socket(agent.socket.clone());
-    for (status, wanted) in [("204 No Content", 204), ("302 Found", 302), ("503 Busy", 503)] {
+    for (status, wanted) in [
+        ("204 No Content", 204),
+        ("302 Found", 302),
+        ("503 Busy", 503),
+    ] {
         agent.text(status, "not read");
         let got = remote().probe(&at, &endpoint, request()).await.unwrap();
         assert_eq!(got, wanted);
@@ -232,7 +236,10 @@ async fn a_replica_is_probed() {
     let (line, head, body) = agent.last();
     assert_eq!(line, "POST /v1/chat?x=1 HTTP/1.1");
     let head = head.to_lowercase();
-    assert!(head.contains("x-key: k\r\n") && head.contains("host: own\r\n"), "{head}");
+    assert!(
+        head.contains("x-key: k\r\n") && head.contains("host: own\r\n"),
+        "{head}"
+    );
     assert!(!head.contains("host: localhost"), "{head}");
     assert_eq!(body, *b"{}");
     let nobody = Endpoint::Port(free_port());
