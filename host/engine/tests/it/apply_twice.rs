@@ -21,7 +21,7 @@ fn read(name: &str, text: &str) -> Option<Configuration> {
 
 /// As the server fills it in; none if it refuses it.
 fn effective(run: &RunConfiguration) -> Option<RunSpec> {
-    let spec = serde_json::from_value(json!({"run_name": "r", "configuration": run})).unwrap();
+    let spec = serde_json::from_value(json!({"run_name": "a-run", "configuration": run})).unwrap();
     Some(plan::effective_run(spec, &PlanLimits::default()).ok()?.spec)
 }
 
