@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::config::GatewayConfiguration;
+use crate::runs::ApplyAction;
 use crate::words::wire_enum;
 
 wire_enum! {
@@ -127,4 +129,86 @@ pub struct Gateway {
     /// Deprecated, null.
     #[serde(default)]
     pub instance_id: Option<String>,
+}
+
+/// What a user wants, with the file it came from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewaySpec {
+    /// The configuration.
+    pub configuration: GatewayConfiguration,
+    /// The file, as the user named it.
+    #[serde(default)]
+    pub configuration_path: Option<String>,
+}
+
+/// `POST /api/project/{project}/gateways/get_plan`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GetGatewayPlanRequest {
+    /// What is wanted.
+    pub spec: GatewaySpec,
+}
+
+/// What applying a specification would do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewayPlan {
+    /// Project.
+    pub project_name: String,
+    /// Who asks.
+    pub user: String,
+    /// What was sent.
+    pub spec: GatewaySpec,
+    /// What would be stored.
+    pub effective_spec: GatewaySpec,
+    /// The gateway of that name.
+    #[serde(default)]
+    pub current_resource: Option<Gateway>,
+    /// What would be done.
+    pub action: ApplyAction,
+}
+
+/// The part of a plan that is applied.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApplyGatewayPlanInput {
+    /// What is wanted.
+    pub spec: GatewaySpec,
+    /// What the client saw.
+    #[serde(default)]
+    pub current_resource: Option<Gateway>,
+}
+
+/// `POST /api/project/{project}/gateways/apply`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApplyGatewayPlanRequest {
+    /// The plan.
+    pub plan: ApplyGatewayPlanInput,
+    /// Apply although it changed meanwhile.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// `POST /api/project/{project}/gateways/create`; deprecated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CreateGatewayRequest {
+    /// What is wanted.
+    pub configuration: GatewayConfiguration,
+}
+
+/// `POST /api/project/{project}/gateways/set_default`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetDefaultGatewayRequest {
+    /// Name.
+    pub name: String,
+    /// Whose gateway it is; absent means the project in the path.
+    #[serde(default)]
+    pub gateway_project: Option<String>,
+}
+
+/// `POST /api/project/{project}/gateways/set_wildcard_domain`; deprecated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetWildcardDomainRequest {
+    /// Name.
+    pub name: String,
+    /// The domain; null takes it away.
+    #[serde(default)]
+    pub wildcard_domain: Option<String>,
 }

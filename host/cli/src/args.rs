@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Config(cmd::config::Args),
     /// Fleets of machines
     Fleet(cmd::fleet::Args),
+    /// Public entrances of services
+    Gateway(cmd::gateway::Args),
     /// The log of a run
     Logs(cmd::logs::Args),
     /// What machines are offered, and at what price
@@ -50,6 +52,8 @@ pub(crate) enum Command {
     Server(cmd::server::Args),
     /// Stop a run
     Stop(cmd::stop::Args),
+    /// Disks that outlive runs
+    Volume(cmd::volume::Args),
 }
 
 impl Command {
@@ -61,6 +65,7 @@ impl Command {
             Self::Completion(args) => cmd::completion::run(&args, cx),
             Self::Config(args) => cmd::config::run(&args, cx),
             Self::Fleet(args) => cmd::fleet::run(args, cx),
+            Self::Gateway(args) => cmd::gateway::run(args, cx),
             Self::Logs(args) => cmd::logs::run(&args, cx),
             Self::Offer(args) => cmd::offer::run(args, cx),
             Self::Project(args) => cmd::project::run(args, cx),
@@ -68,6 +73,7 @@ impl Command {
             Self::Run(args) => cmd::run::run(&args, cx),
             Self::Server(args) => cx.local.server(&args).map_err(CliError::Message),
             Self::Stop(args) => cmd::stop::run(&args, cx),
+            Self::Volume(args) => cmd::volume::run(args, cx),
         }
     }
 }

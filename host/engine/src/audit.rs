@@ -10,6 +10,7 @@
 //! | placed job | names an instance and knows its machine |
 //! | price, duration | no machine above `max_price`; no job runs far beyond `max_duration` |
 //! | fleet | no more living machines than `nodes.max`; numbers are unique |
+//! | volume | an unfinished job that names it has it; a disk is on one machine; a deleted one is on none |
 //! | machine | whatever a provider has belongs to a row, or waits for cleanup |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::changes::Pipeline;
-use crate::ids::{FleetId, InstanceId, JobId, RunId};
+use crate::ids::{FleetId, InstanceId, JobId, RunId, VolumeId};
 use crate::job_running::{secs, signed};
 use crate::model::{InstanceRow, JobRow};
 use crate::spec;
@@ -69,6 +70,9 @@ pub fn world(world: &World, now: Timestamp) -> Vec<Broken> {
     for fleet in world.fleets() {
         check_fleet(world, fleet.id, &mut broken);
     }
+    for volume in world.volumes() {
+        check_volume(world, volume.id, &mut broken);
+    }
     broken
 }
 
@@ -78,7 +82,8 @@ pub fn touched(world: &World, rows: &BTreeSet<(Pipeline, Uuid)>, now: Timestamp)
     for (pipeline, id) in rows {
         match pipeline {
             Pipeline::Runs => check_run(world, RunId(*id), &mut broken),
-            Pipeline::Fleets => {}
+            Pipeline::Fleets | Pipeline::Gateways | Pipeline::GatewayReplicas => {}
+            Pipeline::Volumes => check_volume(world, VolumeId(*id), &mut broken),
             Pipeline::Instances => {
                 if let Some(instance) = world.instance(InstanceId(*id)) {
                     check_instance(world, instance, &mut broken);
@@ -247,6 +252,33 @@ fn check_run(world: &World, id: RunId, broken: &mut Vec<Broken>) {
                 run.name, run.status, job.name, job.status
             ),
         });
+    }
+}
+
+fn check_volume(world: &World, id: VolumeId, broken: &mut Vec<Broken>) {
+    let Some(volume) = world.volume(id) else {
+        return;
+    };
+    let mut say = |what: String| {
+        broken.push(Broken {
+            rule: "volume",
+            what: format!("{}: {what}", volume.name),
+        })
+    };
+    let holds = world.holds_of(id).count();
+    if volume.is_deleted() && holds > 0 {
+        say(format!("deleted, and {holds} jobs have it"));
+    }
+    if volume.is_exclusive() && holds > 1 {
+        say(format!("{holds} jobs have one disk"));
+    }
+    for hold in world.holds_of(id) {
+        if world
+            .job(hold.job_id)
+            .is_none_or(|job| job.status.is_finished())
+        {
+            say(format!("held by {}, which is over", hold.job_id));
+        }
     }
 }
 

@@ -20,19 +20,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dstack_api::config::GatewayConfiguration;
 use dstack_api::fleets::{FleetSpec, FleetStatus};
+use dstack_api::gateways::{GatewayReplicaStatus, GatewayStatus};
 use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
 use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::plan::ImagesFacts;
 use dstack_api::runs::{RunSpec, RunStatus, RunTerminationReason};
+use dstack_api::volumes::VolumeStatus;
 use dstack_backend_types::{
-    BackendType, InstanceOfferWithAvailability, JobProvisioningData, JobRuntimeData,
+    BackendType, GatewayLoadBalancerData, GatewayProvisioningData, InstanceOfferWithAvailability,
+    JobProvisioningData, JobRuntimeData, VolumeProvisioningData,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::ids::{FleetId, InstanceId, JobId, ProjectId, RunId, UserId};
-use crate::model::{CloudAttempt, FleetRow, InstanceRow, JobRow, RunRow, Stop};
+use crate::ids::{
+    FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, ProjectId, RunId, UserId, VolumeId,
+};
+use crate::model::{
+    AttachmentRow, CloudAttempt, FleetRow, GatewayReplicaRow, GatewayRow, InstanceRow, JobRow,
+    RunRow, Stop, VolumeRow,
+};
 
 /// Everything that one decision wants written.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -47,6 +56,12 @@ pub struct Changes {
     pub new_instances: Vec<NewInstance>,
     /// New fleets.
     pub new_fleets: Vec<FleetRow>,
+    /// New volumes.
+    pub new_volumes: Vec<VolumeRow>,
+    /// New gateways.
+    pub new_gateways: Vec<GatewayRow>,
+    /// New machines of gateways.
+    pub new_gateway_replicas: Vec<GatewayReplicaRow>,
     /// Changed runs.
     pub runs: Vec<RunPatch>,
     /// Changed jobs.
@@ -55,6 +70,16 @@ pub struct Changes {
     pub instances: Vec<InstancePatch>,
     /// Changed fleets.
     pub fleets: Vec<FleetPatch>,
+    /// Changed volumes.
+    pub volumes: Vec<VolumePatch>,
+    /// Changed gateways.
+    pub gateways: Vec<GatewayPatch>,
+    /// Changed machines of gateways.
+    pub gateway_replicas: Vec<GatewayReplicaPatch>,
+    /// New and changed holds on volumes, whole; one for each volume and job.
+    pub attachments: Vec<AttachmentRow>,
+    /// Holds on volumes that are over.
+    pub detached: Vec<(VolumeId, JobId)>,
     /// Old submissions that nobody needs any more.
     pub delete_jobs: Vec<JobId>,
     /// What happened, for people.
@@ -151,6 +176,10 @@ pub enum Guard {
     FleetUnused(FleetId),
     /// The run has no submission of this job with a higher number yet.
     LatestSubmission(JobId),
+    /// The volume is active and nobody wants it gone. With `true` no job may have it either.
+    VolumeFree(VolumeId, bool),
+    /// No job has the volume.
+    VolumeUnused(VolumeId),
 }
 
 /// A new instance row.
@@ -178,17 +207,26 @@ pub enum Pipeline {
     Instances,
     /// Fleets that are not deleted.
     Fleets,
+    /// Volumes that are not deleted.
+    Volumes,
+    /// Gateways that are not deleted.
+    Gateways,
+    /// Machines of gateways that are not terminated.
+    GatewayReplicas,
 }
 
 impl Pipeline {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Runs,
         Self::JobsSubmitted,
         Self::JobsRunning,
         Self::JobsTerminating,
         Self::Instances,
         Self::Fleets,
+        Self::Volumes,
+        Self::Gateways,
+        Self::GatewayReplicas,
     ];
 
     /// Its name in logs and metrics.
@@ -200,6 +238,9 @@ impl Pipeline {
             Self::JobsTerminating => "jobs_terminating",
             Self::Instances => "instances",
             Self::Fleets => "fleets",
+            Self::Volumes => "volumes",
+            Self::Gateways => "gateways",
+            Self::GatewayReplicas => "gateway_replicas",
         }
     }
 
@@ -231,7 +272,15 @@ macro_rules! row_id {
         }
     )+};
 }
-row_id!(RunId, JobId, InstanceId, FleetId);
+row_id!(
+    RunId,
+    JobId,
+    InstanceId,
+    FleetId,
+    VolumeId,
+    GatewayId,
+    GatewayReplicaId
+);
 
 /// A row whose next step has become useful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -289,6 +338,12 @@ pub enum TargetKind {
     Instance,
     /// A fleet.
     Fleet,
+    /// A volume.
+    Volume,
+    /// A gateway.
+    Gateway,
+    /// One machine of a gateway.
+    GatewayReplica,
 }
 
 impl TargetKind {
@@ -299,6 +354,9 @@ impl TargetKind {
             Self::Job => "job",
             Self::Instance => "instance",
             Self::Fleet => "fleet",
+            Self::Volume => "volume",
+            Self::Gateway => "gateway",
+            Self::GatewayReplica => "gateway-replica",
         }
     }
 }
@@ -512,6 +570,113 @@ impl FleetPatch {
             consolidation_attempt: None,
             consolidated_at: None,
             deleted: None,
+        }
+    }
+}
+
+/// Changed columns of a volume; see [`VolumeRow`] for their meaning.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "each field means what the field of that name in the row means"
+)]
+pub struct VolumePatch {
+    pub id: VolumeId,
+    pub status: Option<VolumeStatus>,
+    pub status_message: Option<Option<String>>,
+    pub last_job_at: Option<Option<Timestamp>>,
+    pub attempted_at: Option<Option<Timestamp>>,
+    pub provisioning_data: Option<Option<Arc<VolumeProvisioningData>>>,
+    pub delete_asked: Option<bool>,
+    pub first_end_failure_at: Option<Option<Timestamp>>,
+    pub deleted_at: Option<Option<Timestamp>>,
+}
+
+impl VolumePatch {
+    /// A patch that changes nothing yet.
+    pub fn of(id: VolumeId) -> Self {
+        Self {
+            id,
+            status: None,
+            status_message: None,
+            last_job_at: None,
+            attempted_at: None,
+            provisioning_data: None,
+            delete_asked: None,
+            first_end_failure_at: None,
+            deleted_at: None,
+        }
+    }
+}
+
+/// Changed columns of a gateway; see [`GatewayRow`] for their meaning.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "each field means what the field of that name in the row means"
+)]
+pub struct GatewayPatch {
+    pub id: GatewayId,
+    pub configuration: Option<Arc<GatewayConfiguration>>,
+    pub status: Option<GatewayStatus>,
+    pub status_message: Option<Option<String>>,
+    pub attempted_at: Option<Option<Timestamp>>,
+    pub load_balancer: Option<Option<Arc<GatewayLoadBalancerData>>>,
+    pub scale_attempt: Option<u32>,
+    pub scaled_at: Option<Option<Timestamp>>,
+    pub delete_asked: Option<bool>,
+    pub first_end_failure_at: Option<Option<Timestamp>>,
+    pub deleted_at: Option<Option<Timestamp>>,
+}
+
+impl GatewayPatch {
+    /// A patch that changes nothing yet.
+    pub fn of(id: GatewayId) -> Self {
+        Self {
+            id,
+            configuration: None,
+            status: None,
+            status_message: None,
+            attempted_at: None,
+            load_balancer: None,
+            scale_attempt: None,
+            scaled_at: None,
+            delete_asked: None,
+            first_end_failure_at: None,
+            deleted_at: None,
+        }
+    }
+}
+
+/// Changed columns of a gateway's machine; see [`GatewayReplicaRow`] for their meaning.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "each field means what the field of that name in the row means"
+)]
+pub struct GatewayReplicaPatch {
+    pub id: GatewayReplicaId,
+    pub status: Option<GatewayReplicaStatus>,
+    pub status_message: Option<Option<String>>,
+    pub attempted_at: Option<Option<Timestamp>>,
+    pub provisioning_data: Option<Option<Arc<GatewayProvisioningData>>>,
+    pub connect_tries: Option<u32>,
+    pub registered: Option<bool>,
+    pub first_end_failure_at: Option<Option<Timestamp>>,
+}
+
+impl GatewayReplicaPatch {
+    /// A patch that changes nothing yet.
+    pub fn of(id: GatewayReplicaId) -> Self {
+        Self {
+            id,
+            status: None,
+            status_message: None,
+            attempted_at: None,
+            provisioning_data: None,
+            connect_tries: None,
+            registered: None,
+            first_end_failure_at: None,
         }
     }
 }

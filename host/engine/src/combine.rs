@@ -17,6 +17,7 @@ use crate::model::InstanceRow;
 use crate::offers::Sharing;
 use crate::spec;
 use crate::view::BackendAbilities;
+use crate::volumes::mounts::Place;
 
 /// Where the first machine of a cluster stands; the others must be there, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct Wanted {
     pub instance_mounts: bool,
     /// It must stand beside another machine.
     pub fixed: Option<Fixed>,
+    /// Where the volumes of each mount point are; it must stand in one place of each.
+    pub volumes: Vec<Vec<Place>>,
 }
 
 impl Wanted {
@@ -100,6 +103,7 @@ impl Wanted {
             privileged: job.privileged,
             instance_mounts: needs_folders(job),
             fixed,
+            volumes: Vec::new(),
         })
     }
 
@@ -123,6 +127,7 @@ impl Wanted {
             privileged: job.privileged,
             instance_mounts: needs_folders(job),
             fixed,
+            volumes: Vec::new(),
         }
     }
 
@@ -143,6 +148,7 @@ impl Wanted {
             fixed: master
                 .and_then(|m| m.provisioning_data.as_deref())
                 .map(Fixed::to),
+            volumes: Vec::new(),
         }
     }
 
@@ -160,6 +166,10 @@ impl Wanted {
                 .fixed
                 .as_ref()
                 .is_none_or(|fixed| fixed.backend == backend.name)
+            && self
+                .volumes
+                .iter()
+                .all(|mount| mount.iter().any(|place| place.backend == backend.name))
     }
 
     /// The offer with only the zones that are wanted; `None` if it is not wanted there at all.
@@ -177,6 +187,19 @@ impl Wanted {
         }
         if let (Some(zone), Some(offered)) = (fixed_zone, offer.availability_zones.as_mut()) {
             offered.retain(|z| z == zone);
+        }
+        for mount in &self.volumes {
+            let near = |zone: Option<&str>| {
+                let mut places = mount.iter();
+                places.any(|place| place.reaches(&offer.backend, &offer.region, zone))
+            };
+            if !near(None) {
+                return None;
+            }
+            if let Some(offered) = offer.availability_zones.take() {
+                let kept = offered.into_iter().filter(|zone| near(Some(zone.as_str())));
+                offer.availability_zones = Some(kept.collect());
+            }
         }
         (offer
             .availability_zones
@@ -196,6 +219,10 @@ impl Wanted {
             && zone
                 .zip(fixed_zone)
                 .is_none_or(|(zone, fixed)| zone == fixed)
+            && self.volumes.iter().all(|mount| {
+                let mut places = mount.iter();
+                places.any(|place| place.reaches(&data.backend, &data.region, zone))
+            })
     }
 
     fn right_place(&self, backend: &BackendType, region: &str) -> bool {

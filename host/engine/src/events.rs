@@ -7,9 +7,12 @@ use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::runs::{RunStatus, RunTerminationReason};
 
 use crate::changes::{
-    Actor, Changes, EventRow, EventTarget, InstancePatch, JobPatch, Pipeline, RunPatch, TargetKind,
+    Actor, Changes, EventRow, EventTarget, GatewayPatch, GatewayReplicaPatch, InstancePatch,
+    JobPatch, Pipeline, RunPatch, TargetKind, VolumePatch,
 };
-use crate::model::{FleetRow, InstanceRow, JobRow, RunRow};
+use crate::model::{
+    FleetRow, GatewayReplicaRow, GatewayRow, InstanceRow, JobRow, RunRow, VolumeRow,
+};
 
 /// Anything an event can be about.
 pub trait Target {
@@ -31,7 +34,8 @@ macro_rules! target {
         }
     )+};
 }
-target!(RunRow Run, JobRow Job, InstanceRow Instance, FleetRow Fleet);
+target!(RunRow Run, JobRow Job, InstanceRow Instance, FleetRow Fleet, VolumeRow Volume, GatewayRow Gateway,
+    GatewayReplicaRow GatewayReplica);
 
 impl Changes {
     /// Adds an event of the system about these rows, the main one first.
@@ -83,6 +87,46 @@ impl Changes {
                 self.runs.len() - 1
             });
         &mut self.runs[at]
+    }
+
+    /// The patch of a volume, made on first use.
+    pub fn volume(&mut self, volume: &VolumeRow) -> &mut VolumePatch {
+        let at = self
+            .volumes
+            .iter()
+            .position(|p| p.id == volume.id)
+            .unwrap_or_else(|| {
+                self.volumes.push(VolumePatch::of(volume.id));
+                self.volumes.len() - 1
+            });
+        &mut self.volumes[at]
+    }
+
+    /// The patch of a gateway, made on first use.
+    pub fn gateway(&mut self, gateway: &GatewayRow) -> &mut GatewayPatch {
+        let at = self
+            .gateways
+            .iter()
+            .position(|p| p.id == gateway.id)
+            .unwrap_or_else(|| {
+                self.gateways.push(GatewayPatch::of(gateway.id));
+                self.gateways.len() - 1
+            });
+        &mut self.gateways[at]
+    }
+
+    /// The patch of a gateway's machine, made on first use.
+    pub fn gateway_replica(&mut self, replica: &GatewayReplicaRow) -> &mut GatewayReplicaPatch {
+        let at = self
+            .gateway_replicas
+            .iter()
+            .position(|p| p.id == replica.id)
+            .unwrap_or_else(|| {
+                self.gateway_replicas
+                    .push(GatewayReplicaPatch::of(replica.id));
+                self.gateway_replicas.len() - 1
+            });
+        &mut self.gateway_replicas[at]
     }
 
     /// Moves a job on, with its event, and wakes whoever cares: the job's next pipeline and its run.

@@ -46,6 +46,12 @@ id! {
     InstanceId,
     /// A fleet.
     FleetId,
+    /// A network volume.
+    VolumeId,
+    /// A gateway.
+    GatewayId,
+    /// One machine of a gateway.
+    GatewayReplicaId,
 }
 
 /// Chance as an argument: a seeded stream of ids, references and small numbers.

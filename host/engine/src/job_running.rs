@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dstack_api::jobs::{JobStatus, JobTerminationReason as Reason};
-use dstack_backend_types::JobRuntimeData;
+use dstack_backend_types::{JobRuntimeData, VolumeAttachmentData};
 use jiff::Timestamp;
 
 use crate::changes::{Changes, Guard, Pipeline};
-use crate::model::{InstanceRow, JobRow, RunRow};
+use crate::model::{AttachmentRow, Held, InstanceRow, JobRow, RunRow, VolumeRow};
 use crate::spec::{self, StartupOrder};
 use crate::view::Limits;
 
@@ -43,6 +43,8 @@ pub struct View {
     pub probes: Vec<u32>,
     /// How busy its GPUs were, newest first; read only for jobs with a utilization policy.
     pub gpu_load: Vec<GpuSample>,
+    /// The volumes it has, by name.
+    pub volumes: Vec<Held>,
     /// The instance's fleet is no longer shared with the project.
     pub access_revoked: bool,
     /// How long the machine may take until the runner has the job, from submission; by backend and offer.
@@ -74,8 +76,10 @@ pub enum Plan {
 }
 
 /// A question to an agent of the job's machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Ask {
+    /// Backend: attach this one of [`View::volumes`] to the job's machine.
+    Attach(Arc<VolumeRow>),
     /// Is the shim up, and does it take the task? `JobRow::runtime_data` says which share. A task that it already
     /// has counts as taken.
     SubmitTask,
@@ -106,6 +110,15 @@ pub enum Answer {
     Unreachable(String),
     /// The machine is there, the agent is not up yet.
     NotUp,
+    /// The volume hangs on the machine.
+    Attached(VolumeAttachmentData),
+    /// It does not, and never will (`is_final`), or not yet.
+    NotAttached {
+        /// Why.
+        why: String,
+        /// Asking again is of no use.
+        is_final: bool,
+    },
     /// The shim has the task.
     TaskTaken,
     /// How the task is.
@@ -205,7 +218,9 @@ pub fn plan(view: &View) -> Plan {
             if let Some(wait) = must_wait(view) {
                 return Plan::Change(Changes::later(wait));
             }
-            if view.instance.as_ref().is_none_or(InstanceRow::has_shim) {
+            if let Some(held) = view.volumes.iter().find(|it| it.attachment.data.is_none()) {
+                Plan::Ask(Ask::Attach(Arc::clone(&held.volume)))
+            } else if view.instance.as_ref().is_none_or(InstanceRow::has_shim) {
                 Plan::Ask(Ask::SubmitTask)
             } else {
                 Plan::Ask(Ask::StartRunner(cluster(view)))
@@ -301,6 +316,12 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
         // A machine that boots refuses connections; the provisioning time limit ends that.
         Answer::Unreachable(_) | Answer::NotUp => Changes::later(pace(view)),
         Answer::Impossible(why) => ended(view, Reason::TerminatedByServer, Some(why.clone())),
+        Answer::Attached(data) => attached(view, ask, data),
+        Answer::NotAttached {
+            why,
+            is_final: true,
+        } => ended(view, Reason::VolumeError, Some(why.clone())),
+        Answer::NotAttached { .. } => Changes::later(pace(view)),
         Answer::TaskTaken if job.status == JobStatus::Provisioning => heard(view, |changes| {
             changes.job_becomes(job, JobStatus::Pulling);
             changes.look_again = Some(Duration::ZERO);
@@ -334,6 +355,23 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
             Changes::later(pace(view))
         }
     }
+}
+
+fn attached(view: &View, ask: &Ask, data: &VolumeAttachmentData) -> Changes {
+    let mut changes = Changes::later(Duration::ZERO);
+    changes.guards.push(own_guard(view));
+    let Ask::Attach(volume) = ask else {
+        return changes;
+    };
+    let held = view.volumes.iter().find(|it| it.volume.id == volume.id);
+    if let Some(held) = held {
+        changes.attachments.push(AttachmentRow {
+            data: Some(data.clone()),
+            ..held.attachment.clone()
+        });
+        changes.event("Volume attached for the job", &[&**volume, &view.job]);
+    }
+    changes
 }
 
 fn task_state(view: &View, task: &TaskState) -> Changes {

@@ -30,9 +30,10 @@ use jiff::Timestamp;
 use crate::changes::{Changes, CleanupRow, Guard, NewInstance, Pipeline};
 use crate::combine::Wanted;
 use crate::ids::{FleetId, Ids, InstanceId};
-use crate::model::{CloudAttempt, InstanceRow, JobRow, RunRow};
+use crate::model::{CloudAttempt, InstanceRow, JobRow, RunRow, VolumeRow};
 use crate::offers::{Sharing, share_of};
 use crate::view::{BackendAbilities, FleetFacts, FleetOffers, JobNetwork, Limits};
+use crate::volumes::mounts::{self, Choices, Lack, Named};
 use crate::{idle, spec};
 use candidates::{Need, candidates, cheapest, in_turn, none_to_ask};
 
@@ -66,6 +67,8 @@ pub struct View {
     pub backends: Arc<Vec<BackendAbilities>>,
     /// Own and imported fleets that are active; only the run's fleet when it has one.
     pub fleets: Vec<FleetFacts>,
+    /// The project's volumes that the job names.
+    pub volumes: Vec<Named>,
     /// What the backends answered to [`Plan::AskOffers`]; `None` before the question.
     pub offers: Option<Vec<FleetOffers>>,
     /// Limits.
@@ -115,6 +118,8 @@ pub struct Provision {
     pub offers: Vec<Offer>,
     /// Needs, combined from fleet and run: requirements, reservation, tags.
     pub wanted: Wanted,
+    /// The volumes that the job may take.
+    pub volumes: Choices,
     /// Reasons of the offers that were tried before.
     pub refused: Vec<String>,
     /// How many offers there were in all.
@@ -162,12 +167,19 @@ pub fn plan(view: &View, ids: &mut Ids) -> Plan {
             return Plan::Change(Changes::later(Duration::from_secs(30)));
         }
     }
-    let needs = match candidates(view) {
+    let volumes = match mounts::choices(&job.spec, &view.volumes) {
+        Ok(volumes) => volumes,
+        Err(Lack::Soon) => return Plan::Change(Changes::later(Duration::from_secs(4))),
+        Err(Lack::Never(why)) => {
+            return Plan::Change(fails(view, JobTerminationReason::VolumeError, why));
+        }
+    };
+    let needs = match candidates(view, &volumes) {
         Ok(needs) => needs,
         Err(why) => return Plan::Change(no_capacity(view, why)),
     };
     if view.instance.is_none()
-        && let Some(taken) = take_pool(view, &needs)
+        && let Some(taken) = take_pool(view, &needs, &volumes)
     {
         return Plan::Change(taken);
     }
@@ -193,7 +205,7 @@ pub fn plan(view: &View, ids: &mut Ids) -> Plan {
             Plan::Change(Changes::later(Duration::from_secs(2)))
         }
         Some((need, wanted, offers)) => {
-            Plan::Provision(Box::new(order(view, need, wanted, offers, ids)))
+            Plan::Provision(Box::new(order(view, need, wanted, offers, volumes, ids)))
         }
         None => Plan::Change(no_capacity(view, "no offers match the requirements".into())),
     }
@@ -209,7 +221,7 @@ fn waits_for_first(view: &View, need: &Need<'_>) -> bool {
 }
 
 /// Takes the cheapest fitting idle machine of the best fleet that has enough of them.
-fn take_pool(view: &View, needs: &[Need<'_>]) -> Option<Changes> {
+fn take_pool(view: &View, needs: &[Need<'_>], volumes: &Choices) -> Option<Changes> {
     let price = |n: &Need<'_>| {
         n.pool
             .first()
@@ -221,9 +233,12 @@ fn take_pool(view: &View, needs: &[Need<'_>]) -> Option<Changes> {
         .min_by(|a, b| price(a).total_cmp(&price(b)))?;
     let (instance, offer) = best.pool.first()?;
     let data = instance.provisioning_data.clone()?;
+    let zone = data.availability_zone.as_deref();
+    let taken = mounts::choose(volumes, &data.backend, &data.region, zone)?;
     let mut changes = Changes::default();
     let job = &view.job;
     changes.guards = own_guards(view);
+    mounts::hold(&mut changes, job.id, instance.id, &taken);
     changes
         .guards
         .push(Guard::InstanceHasRoom(instance.id, offer.blocks));
@@ -231,7 +246,7 @@ fn take_pool(view: &View, needs: &[Need<'_>]) -> Option<Changes> {
     let patch = changes.job(job);
     patch.instance_id = Some(Some(instance.id));
     patch.provisioning_data = Some(Some(data));
-    patch.runtime_data = Some(Some(Arc::new(runtime(view, offer))));
+    patch.runtime_data = Some(Some(Arc::new(runtime(view, offer, &taken))));
     patch.blocks = Some(offer.blocks);
     let patch = changes.instance(instance);
     patch.status = Some(InstanceStatus::Busy);
@@ -252,6 +267,7 @@ fn order(
     need: &Need<'_>,
     wanted: &Wanted,
     offers: &[Offer],
+    volumes: Choices,
     ids: &mut Ids,
 ) -> Provision {
     let usable = in_turn(
@@ -297,6 +313,7 @@ fn order(
         total: offers.len(),
         offers: usable,
         wanted: wanted.clone(),
+        volumes,
         refused: Vec::new(),
     }
 }
@@ -398,7 +415,7 @@ fn lets_go(job: &JobRow, other: &JobRow) -> bool {
 /// The share of the machine that a job gets: everything and the machine's network, or a limited container.
 ///
 /// This machine's own network is never shared: the server, other jobs and other servers have their ports there.
-pub(crate) fn runtime(view: &View, offer: &Offer) -> JobRuntimeData {
+pub(crate) fn runtime(view: &View, offer: &Offer, volumes: &[Arc<VolumeRow>]) -> JobRuntimeData {
     let whole = offer.blocks == offer.total_blocks;
     let takes_network = whole
         && offer.backend != BackendType::LOCAL
@@ -423,7 +440,8 @@ pub(crate) fn runtime(view: &View, offer: &Offer) -> JobRuntimeData {
         )]
         memory: (!whole).then(|| resources.memory_mib as f64 / 1024.0),
         ports: None,
-        volume_names: None,
+        volume_names: (!volumes.is_empty())
+            .then(|| volumes.iter().map(|it| it.name.to_string()).collect()),
         offer: Some(part.clone()),
         working_dir: None,
         username: None,
@@ -445,6 +463,12 @@ fn patch_of(changes: &mut Changes, id: InstanceId) -> &mut crate::changes::Insta
 }
 
 fn no_capacity(view: &View, why: String) -> Changes {
+    let reason = JobTerminationReason::FailedToStartDueToNoCapacity;
+    fails(view, reason, why)
+}
+
+/// The job ends without a machine; its placeholder goes.
+fn fails(view: &View, reason: JobTerminationReason, why: String) -> Changes {
     let mut changes = Changes {
         guards: own_guards(view),
         ..Changes::default()
@@ -460,10 +484,6 @@ fn no_capacity(view: &View, why: String) -> Changes {
         patch.deleted = Some(true);
         changes.job(&view.job).instance_id = Some(None);
     }
-    changes.job_ends(
-        &view.job,
-        JobTerminationReason::FailedToStartDueToNoCapacity,
-        Some(why),
-    );
+    changes.job_ends(&view.job, reason, Some(why));
     changes
 }

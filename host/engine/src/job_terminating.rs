@@ -5,6 +5,9 @@
 //! stop: Hard ────────────────────────────────────────────────────────────┴─ shim removes ─► final status, blocks free
 //! ```
 //!
+//! Volumes come off after the container is gone; the blocks are held until they are, so that nobody else takes the machine
+//! meanwhile. A provider that does not detach is asked with force in the end.
+//!
 //! No step depends on the machine being there: an agent that does not answer is skipped, after a while.
 
 use std::sync::Arc;
@@ -15,12 +18,16 @@ use dstack_api::jobs::{JobStatus, JobTerminationReason as Reason};
 use jiff::Timestamp;
 
 use crate::changes::{Changes, Guard, Pipeline};
-use crate::job_running::Pulled;
-use crate::model::{InstanceRow, JobRow, RunRow, Stop};
+use crate::job_running::{Pulled, secs};
+use crate::model::{AttachmentRow, Held, InstanceRow, JobRow, RunRow, Stop, VolumeRow};
 use crate::view::Limits;
 
 /// How long the removal of a task is tried.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(15);
+/// Between two tries to take a volume off.
+const DETACH_AGAIN: Duration = Duration::from_secs(4);
+/// Seconds until force, when the user aborted.
+const FORCE_AFTER_ABORT: i64 = 60;
 
 /// What the decision reads.
 #[derive(Debug, Clone)]
@@ -33,6 +40,8 @@ pub struct View {
     pub run: RunRow,
     /// Its instance, or the placeholder made for it.
     pub instance: Option<InstanceRow>,
+    /// The volumes it has, by name.
+    pub volumes: Vec<Held>,
     /// Limits.
     pub limits: Arc<Limits>,
 }
@@ -51,7 +60,7 @@ pub enum Plan {
 }
 
 /// A question to an agent of the job's machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Ask {
     /// Tell the runner to stop the commands. `abort` kills them at once.
     Stop {
@@ -62,6 +71,13 @@ pub enum Ask {
     Pull {
         /// The position, in the runner's milliseconds.
         since: i64,
+    },
+    /// Backend: take this one of [`View::volumes`] off the job's machine.
+    Detach {
+        /// Which.
+        volume: Arc<VolumeRow>,
+        /// The machine may still write to it.
+        force: bool,
     },
     /// Tell the shim to end the task at once and to forget it.
     Remove {
@@ -90,7 +106,7 @@ pub fn plan(view: &View) -> Plan {
         return Plan::Change(Changes::nothing());
     }
     let Some(instance) = &view.instance else {
-        return Plan::Change(finish(view));
+        return leave(view);
     };
     let reachable = instance.status != InstanceStatus::Terminated
         && job
@@ -98,7 +114,7 @@ pub fn plan(view: &View) -> Plan {
             .as_ref()
             .is_some_and(|data| data.hostname.is_some());
     if job.blocks == 0 || !reachable {
-        return Plan::Change(finish(view));
+        return leave(view);
     }
     match job.stop {
         Stop::Requested => Plan::Ask(Ask::Stop {
@@ -110,8 +126,46 @@ pub fn plan(view: &View) -> Plan {
         Stop::Sent | Stop::Hard if instance.has_shim() && view.limits.remove_containers => {
             Plan::Ask(remove(job))
         }
-        Stop::Sent | Stop::Hard | Stop::Removed => Plan::Change(finish(view)),
+        Stop::Sent | Stop::Hard | Stop::Removed => leave(view),
     }
+}
+
+/// The container is gone, or nobody can tell: volumes come off, then all is over.
+fn leave(view: &View) -> Plan {
+    match attached(view).next() {
+        Some(held) => Plan::Ask(Ask::Detach {
+            volume: Arc::clone(&held.volume),
+            force: force_is_due(view, held),
+        }),
+        None => Plan::Change(finish(view)),
+    }
+}
+
+/// What the provider must take off. A machine that is gone has let go of everything.
+fn attached(view: &View) -> impl Iterator<Item = &Held> {
+    let is_there = view.instance.as_ref().is_some_and(|instance| {
+        instance.status != InstanceStatus::Terminated && instance.provisioning_data.is_some()
+    });
+    let must_come_off = |held: &&Held| {
+        let data = held.volume.provisioning_data.as_ref();
+        data.is_some_and(|data| data.attachable && data.detachable)
+    };
+    view.volumes
+        .iter()
+        .filter(move |_| is_there)
+        .filter(must_come_off)
+}
+
+/// A user who aborts waits a minute, else the commands' own time to stop counts; without one there is no force.
+fn force_is_due(view: &View, held: &Held) -> bool {
+    let limit = match view.job.termination_reason {
+        Some(Reason::AbortedByUser) => Some(FORCE_AFTER_ABORT),
+        _ => view.job.spec.stop_duration,
+    };
+    held.attachment
+        .detach_began_at
+        .zip(limit)
+        .is_some_and(|(began, limit)| secs(view.now, began) >= limit)
 }
 
 fn remove(job: &JobRow) -> Ask {
@@ -168,8 +222,26 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
             changes
         }
         (Ask::Remove { .. }, Answer::Failed(why)) => not_removed(view, why),
-        (Ask::Remove { .. }, _) => finish(view),
+        (Ask::Remove { .. }, _) => removed(view),
+        (Ask::Detach { volume, .. }, Answer::Done) => {
+            let mut changes = Changes::later(Duration::ZERO);
+            changes.guards.push(own_guard(view));
+            let_go(view, volume, &mut changes);
+            changes
+        }
+        (Ask::Detach { volume, force }, answer) => still_attached(view, volume, *force, answer),
     }
+}
+
+/// The container is gone, or nobody can tell. Volumes come off next.
+fn removed(view: &View) -> Changes {
+    if attached(view).next().is_none() {
+        return finish(view);
+    }
+    let mut changes = Changes::later(Duration::ZERO);
+    changes.guards.push(own_guard(view));
+    changes.job(&view.job).stop = Some(Stop::Removed);
+    changes
 }
 
 /// A shim that is being restarted is back in seconds, and until then its task holds what the next job would get. One that
@@ -187,7 +259,7 @@ fn not_removed(view: &View, why: &str) -> Changes {
         }
         return changes;
     }
-    let mut changes = finish(view);
+    let mut changes = removed(view);
     if let Some(instance) = view.instance.as_ref().filter(|it| !it.unreachable) {
         // Nobody may take it, so nobody is woken for it.
         changes.freed.clear();
@@ -201,6 +273,37 @@ fn not_removed(view: &View, why: &str) -> Changes {
         );
     }
     changes
+}
+
+/// The provider works on it, or cannot do it now.
+fn still_attached(view: &View, volume: &VolumeRow, force: bool, answer: &Answer) -> Changes {
+    let mut changes = Changes::later(DETACH_AGAIN);
+    changes.guards.push(own_guard(view));
+    let held = view.volumes.iter().find(|it| it.volume.id == volume.id);
+    if let Some(held) = held.filter(|it| it.attachment.detach_began_at.is_none()) {
+        changes.attachments.push(AttachmentRow {
+            detach_began_at: Some(view.now),
+            ..held.attachment.clone()
+        });
+        let why = match answer {
+            Answer::Failed(why) => format!(": {why}"),
+            Answer::Done | Answer::Pulled(..) => String::new(),
+        };
+        changes.event(
+            format!("Volume is not detached yet{why}"),
+            &[volume, &view.job],
+        );
+    } else if force {
+        changes.event("Volume is being detached by force", &[volume, &view.job]);
+    }
+    changes
+}
+
+/// The job's hold on a volume is over.
+fn let_go(view: &View, volume: &VolumeRow, changes: &mut Changes) {
+    changes.detached.push((volume.id, view.job.id));
+    changes.volume(volume).last_job_at = Some(Some(view.now));
+    changes.hint(Pipeline::Volumes, volume.id);
 }
 
 fn own_guard(view: &View) -> Guard {
@@ -224,6 +327,9 @@ fn finish(view: &View) -> Changes {
     patch.stop = Some(Stop::Removed);
     if job.registered {
         patch.registered = Some(false);
+    }
+    for held in &view.volumes {
+        let_go(view, &held.volume, &mut changes);
     }
     if let Some(instance) = &view.instance {
         if job.blocks > 0 {

@@ -8,11 +8,15 @@
 //! no decision may depend on them.
 
 mod fleet;
+mod gateway;
 mod instance;
 mod job;
 mod run;
+mod volume;
 
 pub use fleet::FleetRow;
+pub use gateway::{GatewayReplicaRow, GatewayRow};
 pub use instance::{CloudAttempt, InstanceRow};
 pub use job::{JobRow, Stop};
 pub use run::RunRow;
+pub use volume::{AttachmentRow, Held, VolumeRow};

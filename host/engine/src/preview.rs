@@ -2,6 +2,8 @@
 //!
 //! It looks at fleets like [`job_submitted`](crate::job_submitted), but shows all offers instead of taking one.
 
+use std::sync::Arc;
+
 use dstack_api::config::ProfileParams;
 use dstack_api::jobs::JobSpec;
 use dstack_api::runs::RunSpec;
@@ -13,6 +15,7 @@ use crate::combine::{Fixed, Wanted};
 use crate::ids::FleetId;
 use crate::offers::{self, Sharing, share_of};
 use crate::view::{BackendAbilities, FleetFacts};
+use crate::volumes::mounts::{self, Named, Place};
 use crate::{placement, spec};
 
 /// What to ask the backends on behalf of one fleet, or of none.
@@ -35,21 +38,24 @@ pub fn asks(
     run: &RunSpec,
     job: &JobSpec,
     fleets: &[FleetFacts],
-    backends: &[BackendAbilities],
+    (backends, volumes): (&[BackendAbilities], &[Named]),
     project: &str,
 ) -> Vec<Ask> {
     let profile = spec::run_profile(run);
     let required = usize::try_from(spec::required_nodes(run)).unwrap_or(usize::MAX);
     fleets
         .iter()
-        .filter_map(|facts| ask(facts, &profile, job, required, backends, project))
+        .filter_map(|facts| {
+            let near = places_of(job, volumes);
+            ask(facts, &profile, (job, near), required, backends, project)
+        })
         .collect()
 }
 
 fn ask(
     facts: &FleetFacts,
     profile: &ProfileParams,
-    job: &JobSpec,
+    (job, near): (&JobSpec, Vec<Vec<Place>>),
     required: usize,
     backends: &[BackendAbilities],
     project: &str,
@@ -66,8 +72,10 @@ fn ask(
         .as_ref()
         .filter(|_| is_cluster)
         .and_then(|master| master.provisioning_data.as_deref());
-    let wanted = Wanted::combine(fleet.id, &fleet.spec, profile, job, fixed.map(Fixed::to))?;
-    let reuse = Wanted::of_job(fleet.id, profile, job, wanted.fixed.clone());
+    let mut wanted = Wanted::combine(fleet.id, &fleet.spec, profile, job, fixed.map(Fixed::to))?;
+    let mut reuse = Wanted::of_job(fleet.id, profile, job, wanted.fixed.clone());
+    reuse.volumes.clone_from(&near);
+    wanted.volumes = near;
     let fitting = placement::fitting(&facts.pool, &reuse, profile, fleet);
     let enough = fitting.len() >= required;
     let pool = fitting
@@ -97,7 +105,12 @@ fn ask(
 }
 
 /// The question of a run that is not tied to fleets: `dstack offer`.
-pub fn ask_anywhere(run: &RunSpec, job: &JobSpec, backends: &[BackendAbilities]) -> Ask {
+pub fn ask_anywhere(
+    run: &RunSpec,
+    job: &JobSpec,
+    backends: &[BackendAbilities],
+    volumes: &[Named],
+) -> Ask {
     let profile = spec::run_profile(run).into_owned();
     let wanted = Wanted {
         fleet_id: FleetId(uuid::Uuid::nil()),
@@ -112,6 +125,7 @@ pub fn ask_anywhere(run: &RunSpec, job: &JobSpec, backends: &[BackendAbilities])
         privileged: job.privileged,
         instance_mounts: false,
         fixed: None,
+        volumes: places_of(job, volumes),
     };
     let backends = able(&wanted, backends);
     Ask {
@@ -121,6 +135,18 @@ pub fn ask_anywhere(run: &RunSpec, job: &JobSpec, backends: &[BackendAbilities])
         pool: Vec::new(),
         enough: false,
     }
+}
+
+/// Where the job's volumes are. A plan shows where they tie a run to, even while another job has them.
+fn places_of(job: &JobSpec, volumes: &[Named]) -> Vec<Vec<Place>> {
+    let free: Vec<Named> = volumes
+        .iter()
+        .map(|named| Named {
+            volume: Arc::clone(&named.volume),
+            holders: Vec::new(),
+        })
+        .collect();
+    mounts::choices(job, &free).map_or_else(|_| Vec::new(), |choices| mounts::places(&choices))
 }
 
 fn able(wanted: &Wanted, backends: &[BackendAbilities]) -> Vec<BackendType> {

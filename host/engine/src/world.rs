@@ -17,8 +17,12 @@ use uuid::Uuid;
 
 use crate::admit::JobDefaults;
 use crate::changes::{CleanupRow, EventRow, Guard, Pipeline};
-use crate::ids::{FleetId, InstanceId, JobId, ProjectId, RunId};
-use crate::model::{FleetRow, InstanceRow, JobRow, RunRow};
+use crate::ids::{
+    FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, ProjectId, RunId, VolumeId,
+};
+use crate::model::{
+    AttachmentRow, FleetRow, GatewayReplicaRow, GatewayRow, InstanceRow, JobRow, RunRow, VolumeRow,
+};
 use crate::view::{BackendAbilities, Limits};
 use index::FleetIndex;
 
@@ -91,6 +95,10 @@ pub struct World {
     jobs: BTreeMap<JobId, JobRow>,
     instances: BTreeMap<InstanceId, InstanceRow>,
     fleets: BTreeMap<FleetId, Arc<FleetRow>>,
+    volumes: BTreeMap<VolumeId, Arc<VolumeRow>>,
+    attachments: BTreeMap<(VolumeId, JobId), AttachmentRow>,
+    gateways: BTreeMap<GatewayId, Arc<GatewayRow>>,
+    gateway_replicas: BTreeMap<GatewayReplicaId, GatewayReplicaRow>,
     jobs_of_run: BTreeMap<RunId, BTreeSet<JobId>>,
     jobs_of_instance: BTreeMap<InstanceId, BTreeSet<JobId>>,
     active_runs_of_fleet: BTreeMap<FleetId, BTreeSet<RunId>>,
@@ -123,6 +131,44 @@ impl World {
     /// All fleets, deleted ones included.
     pub fn fleets(&self) -> impl Iterator<Item = &FleetRow> {
         self.fleets.values().map(AsRef::as_ref)
+    }
+
+    /// All volumes, deleted ones included.
+    pub fn volumes(&self) -> impl Iterator<Item = &VolumeRow> {
+        self.volumes.values().map(AsRef::as_ref)
+    }
+
+    /// All holds on volumes.
+    pub fn attachments(&self) -> impl Iterator<Item = &AttachmentRow> {
+        self.attachments.values()
+    }
+
+    /// A gateway.
+    pub fn gateway(&self, id: GatewayId) -> Option<&Arc<GatewayRow>> {
+        self.gateways.get(&id)
+    }
+
+    /// All gateways, deleted ones included.
+    pub fn gateways(&self) -> impl Iterator<Item = &GatewayRow> {
+        self.gateways.values().map(AsRef::as_ref)
+    }
+
+    /// All machines of gateways, terminated ones included.
+    pub fn gateway_replicas(&self) -> impl Iterator<Item = &GatewayReplicaRow> {
+        self.gateway_replicas.values()
+    }
+
+    /// A volume.
+    pub fn volume(&self, id: VolumeId) -> Option<&Arc<VolumeRow>> {
+        self.volumes.get(&id)
+    }
+
+    /// The holds on a volume.
+    pub fn holds_of(&self, id: VolumeId) -> impl Iterator<Item = &AttachmentRow> {
+        let (first, last) = (JobId(Uuid::nil()), JobId(Uuid::max()));
+        self.attachments
+            .range((id, first)..=(id, last))
+            .map(|(_, row)| row)
     }
 
     /// A run.

@@ -20,6 +20,7 @@ mod carrier;
 mod command;
 mod error;
 mod exec;
+mod gateway;
 mod host;
 mod http;
 mod keys;

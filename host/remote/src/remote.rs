@@ -148,7 +148,7 @@ impl Remote {
         }
     }
 
-    fn http(&self, at: &Address, endpoint: Endpoint) -> Http {
+    pub(crate) fn http(&self, at: &Address, endpoint: Endpoint) -> Http {
         Http {
             carrier: self.carrier(at),
             endpoint,

@@ -18,6 +18,7 @@ use crate::ports::Clouds;
 use crate::pulls::Pulls;
 use crate::services::backends::Backends;
 use crate::services::fleets::Fleets;
+use crate::services::gateways::Gateways;
 use crate::services::keyring::Keyring;
 use crate::services::plans::Planner;
 use crate::services::projects::Projects;
@@ -25,6 +26,7 @@ use crate::services::repos::Repos;
 use crate::services::runs::Runs;
 use crate::services::secrets::Secrets;
 use crate::services::users::Users;
+use crate::services::volumes::Volumes;
 use crate::settings::Settings;
 use crate::start::Sections;
 
@@ -124,6 +126,8 @@ pub struct State {
     pub(crate) repos: Repos,
     pub(crate) runs: Runs,
     pub(crate) fleets: Fleets,
+    pub(crate) gateways: Gateways,
+    pub(crate) volumes: Volumes,
     pub(crate) planner: Arc<Planner>,
     pub(crate) pulls: Arc<Pulls>,
 }
@@ -181,6 +185,13 @@ impl App {
                 pulls.clone(),
             ),
             pulls,
+            gateways: Gateways::new(
+                store.clone(),
+                clouds.clone(),
+                hints.clone(),
+                settings.gateway_max_replicas,
+            ),
+            volumes: Volumes::new(store.clone(), hints.clone()),
             fleets: Fleets::new(
                 store.clone(),
                 keyring.clone(),

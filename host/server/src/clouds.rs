@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dstack_backend_types::methods::{
     CreateInstanceRequest, DeleteResourceGroupRequest, GetOffersRequest, ListResourceGroupsRequest,
-    RunJobRequest,
+    Method, RunJobRequest,
 };
 use dstack_backend_types::{
     BackendError, BackendType, ErrorKind, InstanceAvailability, JobProvisioningData, ResourceGroup,
@@ -63,7 +63,11 @@ impl PluginClouds {
         Self { plugins, projects }
     }
 
-    async fn open(&self, project: ProjectId, kind: &BackendType) -> Result<Backend, BackendError> {
+    async fn opened(
+        &self,
+        project: ProjectId,
+        kind: &BackendType,
+    ) -> Result<Backend, BackendError> {
         let all = self.projects.of(project).await;
         let Some(found) = all.iter().find(|backend| backend.kind == *kind) else {
             return Err(BackendError::new(
@@ -83,7 +87,7 @@ impl PluginClouds {
         backend: &ProjectBackend,
         question: &GetOffersRequest,
     ) -> BackendOffers {
-        let mut offers = match self.open(project, &backend.kind).await {
+        let mut offers = match self.opened(project, &backend.kind).await {
             Ok(opened) => opened.get_offers(question).await.map_err(plain),
             Err(error) => Err(error),
         };
@@ -111,7 +115,35 @@ fn plain(error: CallError) -> BackendError {
     error.error
 }
 
+/// Calls a method of a project's backend.
+///
+/// # Errors
+/// The backend's, or the plugin host's; [`is_no_backend`] tells the one of a project without it.
+pub async fn call<M: Method>(
+    clouds: &dyn Clouds,
+    project: ProjectId,
+    backend: &BackendType,
+    request: &M,
+) -> Result<M::Reply, BackendError> {
+    let opened = clouds.open(project, backend).await?;
+    opened.call(request).await.map_err(plain)
+}
+
+/// Whether the project has no such backend (any more), and nobody was asked.
+#[must_use]
+pub fn is_no_backend(error: &BackendError) -> bool {
+    error.kind == ErrorKind::NotFound && error.message.starts_with(NO_BACKEND)
+}
+
 impl Clouds for PluginClouds {
+    fn open<'a>(
+        &'a self,
+        project: ProjectId,
+        backend: &'a BackendType,
+    ) -> BoxFuture<'a, Result<Backend, BackendError>> {
+        Box::pin(self.opened(project, backend))
+    }
+
     fn backends(&self, project: ProjectId) -> BoxFuture<'_, Vec<BackendAbilities>> {
         Box::pin(async move {
             let all = self.projects.of(project).await;
@@ -148,7 +180,7 @@ impl Clouds for PluginClouds {
         order: CreateInstanceRequest,
     ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
         Box::pin(async move {
-            self.open(project, backend)
+            self.opened(project, backend)
                 .await?
                 .create_instance(&order)
                 .await
@@ -163,7 +195,7 @@ impl Clouds for PluginClouds {
         order: RunJobRequest,
     ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
         Box::pin(async move {
-            self.open(project, backend)
+            self.opened(project, backend)
                 .await?
                 .run_job(&order)
                 .await
@@ -178,7 +210,7 @@ impl Clouds for PluginClouds {
         key: &'a SshKey,
     ) -> BoxFuture<'a, Result<JobProvisioningData, BackendError>> {
         Box::pin(async move {
-            let backend = self.open(project, &data.backend).await?;
+            let backend = self.opened(project, &data.backend).await?;
             backend
                 .update_provisioning_data(data.clone(), key.clone())
                 .await
@@ -191,7 +223,7 @@ impl Clouds for PluginClouds {
         machine: &'a CloudMachine,
     ) -> BoxFuture<'a, Result<(), BackendError>> {
         Box::pin(async move {
-            let backend = self.open(machine.project, &machine.backend).await?;
+            let backend = self.opened(machine.project, &machine.backend).await?;
             let notes = machine.backend_data.as_deref();
             backend
                 .terminate_instance(&machine.instance_id, &machine.region, notes)
@@ -217,7 +249,7 @@ impl Clouds for PluginClouds {
         group: ResourceGroup,
     ) -> BoxFuture<'a, Result<(), BackendError>> {
         Box::pin(async move {
-            let opened = self.open(project, backend).await?;
+            let opened = self.opened(project, backend).await?;
             if !opened.manifest().has(capability::RESOURCE_LISTING) {
                 return Err(BackendError::unsupported(
                     "this backend cannot delete what it declared; look for the reference at the provider",
@@ -237,7 +269,7 @@ impl PluginClouds {
         region: &str,
         provider_ref: &str,
     ) -> Result<(), BackendError> {
-        let opened = self.open(project, backend).await?;
+        let opened = self.opened(project, backend).await?;
         if !opened.manifest().has(capability::RESOURCE_LISTING) {
             tracing::warn!(
                 backend = backend.as_str(),

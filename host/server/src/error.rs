@@ -74,6 +74,15 @@ impl ApiError {
         }
     }
 
+    /// 400: the project has no such backend.
+    #[must_use]
+    pub fn backend_not_available() -> Self {
+        Self::Refused {
+            code: Some(ErrorCode::BackendNotAvailable),
+            msg: "Backend not available".to_owned(),
+        }
+    }
+
     /// 403 with the usual text.
     #[must_use]
     pub fn access_denied() -> Self {

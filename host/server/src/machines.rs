@@ -236,6 +236,10 @@ impl Machines {
     }
 
     /// Ids of the tasks that a shim knows.
+    pub(crate) async fn gateway_version(&self, at: &Address) -> Result<String, RemoteError> {
+        self.remote.gateway_version(at).await
+    }
+
     pub(crate) async fn tasks(&self, at: &Address) -> Result<Vec<String>, RemoteError> {
         Ok(self
             .remote

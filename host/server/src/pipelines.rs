@@ -8,17 +8,23 @@ mod cloud_calls;
 mod driver;
 mod facts;
 mod fleets;
+mod gateway_calls;
+mod gateway_replicas;
+mod gateways;
 mod instances;
 mod job_logs;
 mod jobs_running;
 mod jobs_submitted;
 mod jobs_terminating;
+mod orphans;
 mod own_hosts;
 mod probes;
 mod runner_orders;
 mod runs;
 mod side_resources;
 mod upkeep;
+mod volume_calls;
+mod volumes;
 mod wake;
 mod watch;
 
@@ -158,8 +164,21 @@ pub(crate) fn start(parts: Parts) {
         "pipeline fleets",
         driver::run::<fleets::Fleets>(Arc::clone(&cx)),
     );
+    tasks.spawn(
+        "pipeline volumes",
+        driver::run::<volumes::Volumes>(Arc::clone(&cx)),
+    );
+    tasks.spawn(
+        "pipeline gateways",
+        driver::run::<gateways::Gateways>(Arc::clone(&cx)),
+    );
+    tasks.spawn(
+        "pipeline gateway_replicas",
+        driver::run::<gateway_replicas::GatewayReplicas>(Arc::clone(&cx)),
+    );
     tasks.spawn("cleanup", cleanup::run(Arc::clone(&cx)));
     tasks.spawn("probes", probes::run(Arc::clone(&cx)));
+    tasks.spawn("orphans", orphans::run(Arc::clone(&cx)));
     tasks.spawn("upkeep", upkeep::run(Arc::clone(&cx)));
     tasks.spawn("heartbeat", driver::heartbeat(cx));
 }

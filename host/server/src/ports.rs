@@ -12,6 +12,7 @@ use dstack_backend_types::{
 };
 use dstack_engine::ids::ProjectId;
 use dstack_engine::view::BackendAbilities;
+use dstack_plugins::Backend;
 use futures_util::future::BoxFuture;
 
 /// A question for offers, to all backends of a project at once.
@@ -57,6 +58,12 @@ pub struct CloudMachine {
 
 /// The backends of all projects. Calls are bounded by the deadlines of the plugin host and never hold a transaction.
 pub trait Clouds: Send + Sync {
+    /// A backend of the project, ready for calls; [`call`](crate::clouds::call) uses it for what has no method here.
+    fn open<'a>(
+        &'a self,
+        project: ProjectId,
+        backend: &'a BackendType,
+    ) -> BoxFuture<'a, Result<Backend, BackendError>>;
     /// What the project's backends can do. Asks nobody.
     fn backends(&self, project: ProjectId) -> BoxFuture<'_, Vec<BackendAbilities>>;
     /// Asks all backends at once; one that fails keeps its error as its answer.

@@ -2,6 +2,7 @@
 
 mod agents;
 mod fleets;
+mod gateways;
 mod later;
 mod logs;
 mod metrics;
@@ -14,6 +15,7 @@ mod runs;
 mod secrets;
 mod server;
 mod users;
+mod volumes;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -33,6 +35,8 @@ pub fn router(app: App) -> Router {
         .merge(server_routes())
         .merge(project_routes())
         .merge(run_routes())
+        .merge(gateways::routes())
+        .merge(volumes::routes())
         .merge(later::routes())
         .fallback(server::unknown)
         .method_not_allowed_fallback(server::wrong_method)

@@ -149,6 +149,13 @@ pub struct Settings {
     pub default_creds_disabled: bool,
     /// `DSTACK_FORBID_SERVICES_WITHOUT_GATEWAY`.
     pub forbid_services_without_gateway: bool,
+    /// `DSTACK_SERVER_ORPHAN_CLEANUP_INTERVAL`: seconds between two looks at the providers' accounts for what no row of this
+    /// server owns. Default 600; 0 looks never, for accounts that several servers share.
+    pub orphan_interval: Option<Duration>,
+    /// `DSTACK_SERVER_ORPHAN_MIN_AGE`: seconds for which such a thing is left alone. Default 900.
+    pub orphan_age: Duration,
+    /// `DSTACK_SERVER_GATEWAY_MAX_REPLICAS`: most machines of one gateway. Default 9.
+    pub gateway_max_replicas: u32,
     /// `DSTACK_FORBID_DSTACK_IN_RUNS`.
     pub forbid_dstack_in_runs: bool,
     /// `DSTACK_SERVER_JOB_NETWORK_MODE` (2): 1 host only for multi-node, 2 host when the job has the whole instance,
@@ -244,6 +251,11 @@ impl Settings {
                 10,
                 "a number of probes",
             )?,
+            gateway_max_replicas: read.number(
+                "DSTACK_SERVER_GATEWAY_MAX_REPLICAS",
+                9,
+                "machines",
+            )?,
             max_probe_timeout: read.number("DSTACK_SERVER_MAX_PROBE_TIMEOUT", 300, "seconds")?,
             code_upload_limit: read.limit("DSTACK_SERVER_CODE_UPLOAD_LIMIT", 2 * 1024 * 1024)?,
             log_quota_per_job_hour: read
@@ -256,6 +268,8 @@ impl Settings {
             events_ttl: read.ttl("DSTACK_SERVER_EVENTS_TTL_SECONDS", 30 * 24 * 3600)?,
             ssh_connect_timeout: read.seconds("DSTACK_SERVER_SSH_CONNECT_TIMEOUT", 3)?,
             default_creds_disabled: read.flag("DSTACK_DEFAULT_CREDS_DISABLED"),
+            orphan_interval: read.ttl("DSTACK_SERVER_ORPHAN_CLEANUP_INTERVAL", 600)?,
+            orphan_age: read.seconds("DSTACK_SERVER_ORPHAN_MIN_AGE", 900)?,
             forbid_services_without_gateway: read.flag("DSTACK_FORBID_SERVICES_WITHOUT_GATEWAY"),
             forbid_dstack_in_runs: read.flag("DSTACK_FORBID_DSTACK_IN_RUNS"),
             job_network_mode: network_mode,

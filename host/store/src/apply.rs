@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::error::DbError;
 use crate::lease::{self, Lease, LeaseKey};
 use crate::tx::Tx;
-use crate::{cleanups, events, fleets, guards, instances, jobs, probes, runs};
+use crate::{cleanups, events, fleets, gateways, guards, instances, jobs, probes, runs, volumes};
 
 /// What became of some changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -134,6 +134,15 @@ fn write(tx: &mut dyn Tx, changes: &Changes, now: Timestamp) -> Result<(), DbErr
     for fleet in &changes.new_fleets {
         fleets::insert(tx, fleet, now)?;
     }
+    for volume in &changes.new_volumes {
+        volumes::insert(tx, volume, now)?;
+    }
+    for gateway in &changes.new_gateways {
+        gateways::insert(tx, gateway, now)?;
+    }
+    for replica in &changes.new_gateway_replicas {
+        gateways::insert_replica(tx, replica, now)?;
+    }
     for new in &changes.new_instances {
         insert_instance(tx, new, now)?;
     }
@@ -154,6 +163,21 @@ fn write(tx: &mut dyn Tx, changes: &Changes, now: Timestamp) -> Result<(), DbErr
     }
     for patch in &changes.jobs {
         jobs::patch(tx, patch, now)?;
+    }
+    for patch in &changes.volumes {
+        volumes::patch(tx, patch, now)?;
+    }
+    for patch in &changes.gateways {
+        gateways::patch(tx, patch, now)?;
+    }
+    for patch in &changes.gateway_replicas {
+        gateways::patch_replica(tx, patch, now)?;
+    }
+    for row in &changes.attachments {
+        volumes::attach(tx, row)?;
+    }
+    for (volume, job) in &changes.detached {
+        volumes::detach(tx, *volume, *job)?;
     }
     for id in &changes.delete_jobs {
         jobs::delete(tx, *id)?;
@@ -212,6 +236,24 @@ fn hint_all(tx: &mut dyn Tx, changes: &Changes, now: Timestamp) -> Result<Applie
             .new_instances
             .iter()
             .map(|it| (Pipeline::Instances, it.row.id.0)),
+    )
+    .chain(
+        changes
+            .new_volumes
+            .iter()
+            .map(|it| (Pipeline::Volumes, it.id.0)),
+    )
+    .chain(
+        changes
+            .new_gateways
+            .iter()
+            .map(|it| (Pipeline::Gateways, it.id.0)),
+    )
+    .chain(
+        changes
+            .new_gateway_replicas
+            .iter()
+            .map(|it| (Pipeline::GatewayReplicas, it.id.0)),
     )
     .chain(changes.new_runs.iter().map(|it| (Pipeline::Runs, it.id.0)))
     .chain(

@@ -5,13 +5,17 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use dstack_api::fleets::FleetStatus;
+use dstack_api::gateways::{GatewayReplicaStatus, GatewayStatus};
 use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
 use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::projects::ProjectRole;
 use dstack_api::runs::{RunStatus, RunTerminationReason};
 use dstack_api::users::GlobalRole;
+use dstack_api::volumes::VolumeStatus;
 use dstack_backend_types::BackendType;
-use dstack_engine::ids::{FleetId, InstanceId, JobId, ProjectId, RunId, UserId};
+use dstack_engine::ids::{
+    FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, ProjectId, RunId, UserId, VolumeId,
+};
 use dstack_engine::model::Stop;
 use uuid::Uuid;
 
@@ -31,7 +35,17 @@ macro_rules! ids {
         }
     )+ };
 }
-ids!(ProjectId, UserId, RunId, JobId, InstanceId, FleetId);
+ids!(
+    ProjectId,
+    UserId,
+    RunId,
+    JobId,
+    InstanceId,
+    FleetId,
+    VolumeId,
+    GatewayId,
+    GatewayReplicaId
+);
 
 /// Reads text through `FromStr`.
 fn parsed<T>(cell: Cell<'_>) -> Result<T, String>
@@ -70,6 +84,9 @@ words!(
     FleetStatus,
     GlobalRole,
     ProjectRole,
+    VolumeStatus,
+    GatewayStatus,
+    GatewayReplicaStatus,
 );
 
 impl FromCell for Stop {

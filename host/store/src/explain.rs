@@ -102,6 +102,16 @@ async fn pipelines_and_views_never_scan_a_table() {
     texts.extend(probes::SQL.iter().map(|(name, sql)| one(name, *sql)));
     texts.extend(traffic::SQL.iter().map(|(name, sql)| one(name, *sql)));
     texts.extend(views::SQL.iter().map(|(name, sql)| one(name, *sql)));
+    texts.extend(
+        crate::gateways::SQL
+            .iter()
+            .map(|(name, sql)| one(name, *sql)),
+    );
+    texts.extend(
+        crate::volumes::SQL
+            .iter()
+            .map(|(name, sql)| one(name, *sql)),
+    );
     for (name, steps) in plans(texts).await {
         for step in steps {
             // The earliest due row is the first entry of its index.

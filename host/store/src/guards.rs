@@ -10,7 +10,7 @@ use dstack_engine::ids::{FleetId, InstanceId};
 use crate::error::DbError;
 use crate::sql::Sql;
 use crate::tx::{Tx, Value};
-use crate::{params, sql};
+use crate::{params, sql, volumes};
 
 const RUN_STATUS: Sql = sql!("SELECT status FROM runs WHERE id = ?1");
 const JOB_STATUS: Sql = sql!("SELECT status FROM jobs WHERE id = ?1");
@@ -59,6 +59,10 @@ pub(crate) fn holds(tx: &mut dyn Tx, guard: &Guard) -> Result<bool, DbError> {
         Guard::FleetHasRoom(id, below) => fleet_has_room(tx, *id, *below)?,
         Guard::FleetHasMoreThan(id, least) => living(tx, *id)? > *least,
         Guard::FleetUnused(id) => !exists(tx, USED, *id)? && !exists(tx, WANTED, *id)?,
+        Guard::VolumeFree(id, alone) => tx
+            .first(volumes::IS_FREE, params![*id, *alone], |_| Ok(()))?
+            .is_some(),
+        Guard::VolumeUnused(id) => !volumes::is_used(tx, *id)?,
         Guard::LatestSubmission(id) => exists(tx, JOB_STATUS, *id)? && !exists(tx, NEWER, *id)?,
     })
 }

@@ -7,7 +7,9 @@
 use std::time::{Duration, Instant};
 
 use dstack_engine::changes::{Hint, Pipeline};
-use dstack_engine::ids::{FleetId, InstanceId, JobId, RunId};
+use dstack_engine::ids::{
+    FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, RunId, VolumeId,
+};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -132,6 +134,13 @@ const JOBS_RUNNING: PipelineSql = claim!(
 const JOBS_TERMINATING: PipelineSql = claim!("jobs", "x.status = 'terminating'", "x.look_again_at");
 const INSTANCES: PipelineSql = claim!("instances", "x.active = 1", "x.look_again_at");
 const FLEETS: PipelineSql = claim!("fleets", "x.deleted = 0", "x.look_again_at");
+const GATEWAYS: PipelineSql = claim!("gateways", "x.deleted_at IS NULL", "x.look_again_at");
+const GATEWAY_REPLICAS: PipelineSql = claim!(
+    "gateway_replicas",
+    "x.status <> 'terminated'",
+    "x.look_again_at"
+);
+const VOLUMES: PipelineSql = claim!("volumes", "x.deleted_at IS NULL", "x.look_again_at");
 
 pub(crate) const fn statements(pipeline: Pipeline) -> &'static PipelineSql {
     match pipeline {
@@ -141,6 +150,9 @@ pub(crate) const fn statements(pipeline: Pipeline) -> &'static PipelineSql {
         Pipeline::JobsTerminating => &JOBS_TERMINATING,
         Pipeline::Instances => &INSTANCES,
         Pipeline::Fleets => &FLEETS,
+        Pipeline::Volumes => &VOLUMES,
+        Pipeline::Gateways => &GATEWAYS,
+        Pipeline::GatewayReplicas => &GATEWAY_REPLICAS,
     }
 }
 
@@ -216,6 +228,24 @@ pub fn claim_fleets(tx: &mut dyn Tx, how: Claim) -> Result<Vec<Lease<FleetId>>, 
     claim(tx, Pipeline::Fleets, how)
 }
 
+/// Leases not deleted gateways that are due.
+pub fn claim_gateways(tx: &mut dyn Tx, how: Claim) -> Result<Vec<Lease<GatewayId>>, DbError> {
+    claim(tx, Pipeline::Gateways, how)
+}
+
+/// Leases machines of gateways that are due and not terminated.
+pub fn claim_gateway_replicas(
+    tx: &mut dyn Tx,
+    how: Claim,
+) -> Result<Vec<Lease<GatewayReplicaId>>, DbError> {
+    claim(tx, Pipeline::GatewayReplicas, how)
+}
+
+/// Leases not deleted volumes that are due.
+pub fn claim_volumes(tx: &mut dyn Tx, how: Claim) -> Result<Vec<Lease<VolumeId>>, DbError> {
+    claim(tx, Pipeline::Volumes, how)
+}
+
 /// When the next row that nobody holds is due; [`NEVER`] for rows that wait for a hint, `None` without rows.
 pub fn next_due(
     tx: &mut dyn Tx,
@@ -258,7 +288,10 @@ pub(crate) fn release_all(tx: &mut dyn Tx) -> Result<(), DbError> {
     const JOBS: Sql = release_of!("jobs");
     const INSTANCES: Sql = release_of!("instances");
     const FLEETS: Sql = release_of!("fleets");
-    for table in [RUNS, JOBS, INSTANCES, FLEETS] {
+    const GATEWAYS: Sql = release_of!("gateways");
+    const REPLICAS: Sql = release_of!("gateway_replicas");
+    const VOLUMES: Sql = release_of!("volumes");
+    for table in [RUNS, JOBS, INSTANCES, FLEETS, VOLUMES, GATEWAYS, REPLICAS] {
         tx.exec(table, params![Timestamp::UNIX_EPOCH])?;
     }
     Ok(())

@@ -26,6 +26,7 @@ pub mod events;
 #[cfg(test)]
 mod explain;
 pub mod fleets;
+pub mod gateways;
 mod guards;
 pub mod instances;
 pub mod jobs;
@@ -49,6 +50,7 @@ pub mod traffic;
 mod tx;
 pub mod users;
 pub mod views;
+pub mod volumes;
 
 pub use error::DbError;
 pub use page::Page;

@@ -32,6 +32,14 @@ const MIGRATIONS: &[Migration] = &[
         number: 5,
         sqlite: include_str!("migrations/sqlite/0005_services.sql"),
     },
+    Migration {
+        number: 6,
+        sqlite: include_str!("migrations/sqlite/0006_volumes.sql"),
+    },
+    Migration {
+        number: 7,
+        sqlite: include_str!("migrations/sqlite/0007_gateways.sql"),
+    },
 ];
 
 /// Brings the schema to the newest number.

@@ -136,14 +136,17 @@ pub fn all(tx: &mut dyn Tx) -> Result<Vec<LedgerEntry>, DbError> {
     tx.all(ALL, params![], from_row)
 }
 
-/// Whether a machine with this reference lives, is being made, or waits for its end in the cleanup queue: what was made beside it
-/// is left alone so long.
+/// Whether a machine with this reference lives, is being made, or waits for its end in the cleanup queue, or a volume has it: what
+/// was made beside it is left alone so long.
 pub fn is_owned(tx: &mut dyn Tx, provider_ref: &str) -> Result<bool, DbError> {
     for sql in [OWNED, ATTEMPTED] {
         let found = tx.first(sql, params![provider_ref], |mut row| row.take::<i64>())?;
         if found.is_some() {
             return Ok(true);
         }
+    }
+    if crate::volumes::is_owner(tx, provider_ref)? || crate::gateways::is_owner(tx, provider_ref)? {
+        return Ok(true);
     }
     crate::cleanups::is_queued(tx, provider_ref)
 }

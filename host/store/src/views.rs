@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use dstack_api::fleets::FleetStatus;
 use dstack_engine::admit::JobDefaults;
-use dstack_engine::ids::{FleetId, InstanceId, JobId, ProjectId, RunId};
+use dstack_engine::ids::{
+    FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, ProjectId, RunId, VolumeId,
+};
 use dstack_engine::model::{FleetRow, InstanceRow, JobRow};
 use dstack_engine::spec;
 use dstack_engine::view::{BackendAbilities, FleetFacts, Limits, provisioning_timeout};
+use dstack_engine::volumes::mounts;
 use dstack_engine::{
-    fleets as fleet_step, instances as instance_step, job_running, job_submitted, job_terminating,
-    runs as run_step,
+    fleets as fleet_step, gateways as gateway_step, instances as instance_step, job_running,
+    job_submitted, job_terminating, runs as run_step, volumes as volume_step,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -21,7 +24,10 @@ use uuid::Uuid;
 use crate::error::DbError;
 use crate::sql::Sql;
 use crate::tx::Tx;
-use crate::{fleets, guards, instances, jobs, params, probes, projects, runs, sql, traffic};
+use crate::{
+    fleets, gateways, guards, instances, jobs, params, probes, projects, runs, sql, traffic,
+    volumes,
+};
 
 /// What decisions read that the database does not know. Cheap to clone into a transaction.
 #[derive(Clone)]
@@ -149,6 +155,7 @@ pub fn job_submitted(
         project_name,
         siblings: siblings(tx, &job)?,
         instance: instance_of(tx, &job)?,
+        volumes: volumes::named(tx, job.project_id, mounts::names(&job.spec), Some(id))?,
         job,
         backends: (known.backends)(run.project_id),
         run,
@@ -184,6 +191,7 @@ pub fn job_running(
         gpu_load: Vec::new(),
         provisioning_timeout: provisioning_timeout(&(known.backends)(job.project_id), offer),
         instance,
+        volumes: volumes::held(tx, id)?,
         job,
         run,
         access_revoked: false,
@@ -207,6 +215,7 @@ pub fn job_terminating(
     let instance = instance_of(tx, &job)?;
     Ok(Some(job_terminating::View {
         now,
+        volumes: volumes::held(tx, id)?,
         job,
         run,
         instance,
@@ -268,6 +277,63 @@ pub fn fleet(
         active_runs,
         project_deleted: project_is_deleted(tx, fleet.project_id)?,
         fleet: Arc::new(fleet),
+    }))
+}
+
+/// What a step of a gateway reads.
+pub fn gateway(
+    tx: &mut dyn Tx,
+    id: GatewayId,
+    now: Timestamp,
+    known: &Known,
+) -> Result<Option<gateway_step::View>, DbError> {
+    let Some(gateway) = gateways::get(tx, id)? else {
+        return Ok(None);
+    };
+    Ok(Some(gateway_step::View {
+        now,
+        gateway: Arc::new(gateway),
+        replicas: gateways::replicas(tx, id)?,
+        limits: known.limits.clone(),
+    }))
+}
+
+/// What a step of a gateway's machine reads.
+pub fn gateway_replica(
+    tx: &mut dyn Tx,
+    id: GatewayReplicaId,
+    now: Timestamp,
+    known: &Known,
+) -> Result<Option<gateway_step::replicas::View>, DbError> {
+    let Some(replica) = gateways::replica(tx, id)? else {
+        return Ok(None);
+    };
+    let Some(gateway) = gateways::get(tx, replica.gateway_id)? else {
+        return Ok(None);
+    };
+    Ok(Some(gateway_step::replicas::View {
+        now,
+        gateway: Arc::new(gateway),
+        replica,
+        limits: known.limits.clone(),
+    }))
+}
+
+/// What a step of a volume reads.
+pub fn volume(
+    tx: &mut dyn Tx,
+    id: VolumeId,
+    now: Timestamp,
+    known: &Known,
+) -> Result<Option<volume_step::View>, DbError> {
+    let Some(volume) = volumes::get(tx, id)? else {
+        return Ok(None);
+    };
+    Ok(Some(volume_step::View {
+        now,
+        volume: Arc::new(volume),
+        in_use: volumes::is_used(tx, id)?,
+        limits: known.limits.clone(),
     }))
 }
 

@@ -3,11 +3,13 @@
 use std::time::Instant;
 
 use dstack_engine::changes::{Changes, Pipeline};
-use dstack_engine::ids::{FleetId, Ids, InstanceId, JobId, RunId};
+use dstack_engine::ids::{FleetId, Ids, InstanceId, JobId, RunId, VolumeId};
 use dstack_engine::job_submitted::Attempt;
 use dstack_engine::view::FleetOffers;
 use dstack_engine::world::{Lease, World};
-use dstack_engine::{fleets, instances, job_running, job_submitted, job_terminating, offers, runs};
+use dstack_engine::{
+    fleets, instances, job_running, job_submitted, job_terminating, offers, runs, volumes,
+};
 use jiff::Timestamp;
 
 use crate::cloud::Cloud;
@@ -28,6 +30,7 @@ pub(crate) enum Call {
     Machine(Box<instances::View>, instances::Ask),
     Running(Box<job_running::View>, job_running::Ask),
     Terminating(Box<job_terminating::View>, job_terminating::Ask),
+    Volume(Box<volumes::View>, volumes::Call),
 }
 
 /// What comes next in a step.
@@ -86,6 +89,17 @@ pub(crate) fn begin(
         },
         Pipeline::Fleets => match world.fleet_step(FleetId(lease.id), now) {
             Some(view) => Next::Write(meter.measure(|| fleets::plan(&view, ids))),
+            None => Next::Nothing,
+        },
+        // Nobody makes gateways here.
+        Pipeline::Gateways | Pipeline::GatewayReplicas => Next::Nothing,
+        Pipeline::Volumes => match world.volume_view(VolumeId(lease.id), now) {
+            Some(view) => match meter.measure(|| volumes::plan(&view)) {
+                volumes::Plan::Change(changes) => Next::Write(changes),
+                volumes::Plan::Call(call, before) => {
+                    Next::Order(before, Call::Volume(Box::new(view), call))
+                }
+            },
             None => Next::Nothing,
         },
         Pipeline::Instances => match world.instance_view(InstanceId(lease.id), now) {
@@ -222,6 +236,7 @@ pub(crate) fn send(cloud: &mut Cloud, call: &mut Call, now: Timestamp, ids: &mut
             attempts,
         ),
         Call::Machine(..) => 0.05 + ids.fraction() * 2.0,
+        Call::Volume(..) => 1.0 + ids.fraction() * 20.0,
         Call::Running(..) | Call::Terminating(..) => 0.005 + ids.fraction() * 0.2,
     }
 }
@@ -283,6 +298,11 @@ pub(crate) fn land(
             let answer = running(cloud, &view, &ask, now, ids);
             Next::Write(meter.measure(|| job_running::conclude(&view, &ask, &answer)))
         }
+        Call::Volume(mut view, call) => {
+            view.now = now;
+            let answer = volume(&view, call);
+            Next::Write(meter.measure(|| volumes::conclude(&view, call, &answer)))
+        }
         Call::Terminating(mut view, ask) => {
             view.now = now;
             let answer = terminating(cloud, &view, &ask, now);
@@ -303,6 +323,8 @@ fn running(
         return job_running::Answer::Unreachable("no machine".into());
     };
     match ask {
+        // Whatever hangs on a machine goes with it.
+        job_running::Ask::Attach(_) => job_running::Answer::Attached(Default::default()),
         job_running::Ask::SubmitTask => cloud.submit_task(data, job.id, job.blocks, now),
         job_running::Ask::TaskInfo => cloud.task_info(data, job.id, now),
         job_running::Ask::StartRunner(_) => {
@@ -321,6 +343,20 @@ fn running(
     }
 }
 
+/// A provider that makes and deletes every disk.
+fn volume(view: &volumes::View, call: volumes::Call) -> volumes::Answer {
+    let disk = serde_json::json!({
+        "backend": view.volume.configuration.backend,
+        "volume_id": format!("d-{}", view.volume.provider_ref),
+        "size_gb": 10, "price": 1.0, "attachable": true, "detachable": true,
+    });
+    match (call, serde_json::from_value(disk)) {
+        (volumes::Call::Delete, _) => volumes::Answer::Deleted,
+        (_, Ok(disk)) => volumes::Answer::Made(Box::new(disk)),
+        (_, Err(error)) => volumes::Answer::Refused(error.to_string()),
+    }
+}
+
 fn terminating(
     cloud: &mut Cloud,
     view: &job_terminating::View,
@@ -332,6 +368,7 @@ fn terminating(
         return job_terminating::Answer::Failed("no machine".into());
     };
     match ask {
+        job_terminating::Ask::Detach { .. } => job_terminating::Answer::Done,
         job_terminating::Ask::Stop { .. } => cloud.stop(data, job.id, now),
         job_terminating::Ask::Remove { .. } => cloud.remove(data, job.id, now),
         job_terminating::Ask::Pull { since } => match cloud.pull(data, job.id, *since, now) {

@@ -118,7 +118,7 @@ impl VolumePlace {
                 Some(facts) if !facts.has(capability::VOLUMES) => {
                     Err(cx.fail_at("backend", format!("the backend {backend} has no volumes")))
                 }
-                _ => Ok(Self::Other(others(value))),
+                _ => others(value, cx).map(Self::Other),
             },
         }
     }
@@ -161,14 +161,18 @@ impl VolumePlace {
     }
 }
 
-/// What stands beside the common keys.
-fn others(value: &Value) -> Map<String, Value> {
+/// What stands beside the common keys. The size may have a unit, as everywhere.
+fn others(value: &Value, cx: &mut Reader) -> Result<Map<String, Value>, Failed> {
     let common = ["type", "backend", "name", "auto_cleanup_duration", "tags"];
     let fields = value.as_object().into_iter().flatten();
     let others = fields.filter(|(key, _)| !common.contains(&key.as_str()));
-    others
+    let mut others: Map<String, Value> = others
         .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
+        .collect();
+    if let Some(size) = others.get_mut("size").filter(|size| size.is_string()) {
+        *size = Memory::from_value(size, cx)?.0.into();
+    }
+    Ok(others)
 }
 
 impl FromValue for VolumeConfiguration {

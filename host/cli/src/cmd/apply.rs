@@ -96,9 +96,11 @@ pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
         Configuration::Fleet(configuration) => {
             fleet::apply(&args, *configuration, &path, &folder, &here, cx)
         }
-        Configuration::Volume(configuration) => other::volume(&args, *configuration, &here, cx),
+        Configuration::Volume(configuration) => {
+            other::apply_volume(&args, *configuration, &here, cx)
+        }
         Configuration::Gateway(configuration) => {
-            other::gateway(&args, *configuration, &path, &here, cx)
+            other::apply_gateway(&args, *configuration, &path, &here, cx)
         }
         Configuration::Preset(_) => Err(CliError::message(
             "presets are not applied: `type: preset` is a starting point for finding a service's configuration",

@@ -636,11 +636,13 @@ fn other_types_are_the_servers_to_refuse() {
     let world = World::new();
     world.write(
         "work/v.yml",
-        "type: volume\nname: v\nbackend: aws\nregion: eu-west-1\nsize: 10GB\n",
+        "type: volume\nname: v1\nbackend: aws\nregion: eu-west-1\nsize: 10GB\n",
     );
     let refusal = json!({"detail": [{"msg": "Volumes are not there yet", "code": "error"}]});
+    let unknown = json!({"detail": [{"msg": "Resource not found", "code": "resource_not_exists"}]});
     world
         .server
+        .on_status(&format!("{}/volumes/get", base()), 400, unknown)
         .on_status(&format!("{}/volumes/create", base()), 400, refusal);
     insta::assert_snapshot!(world.run(&["apply", "-f", "v.yml", "-y"]), @r"
     --- standard error

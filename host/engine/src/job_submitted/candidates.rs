@@ -7,6 +7,7 @@ use crate::combine::{Fixed, Wanted};
 use crate::model::InstanceRow;
 use crate::offers::Sharing;
 use crate::view::{FleetFacts, FleetOffers};
+use crate::volumes::mounts::{self, Choices};
 use crate::{placement, spec};
 
 /// A fleet that this job may be placed in, with what it would need there.
@@ -42,7 +43,7 @@ impl Need<'_> {
 }
 
 /// The fleets that may take the job, each with its needs and fitting machines.
-pub(super) fn candidates(view: &View) -> Result<Vec<Need<'_>>, String> {
+pub(super) fn candidates<'a>(view: &'a View, volumes: &Choices) -> Result<Vec<Need<'a>>, String> {
     let (job, run) = (&view.job, &view.run);
     let required = if run.fleet_id.is_some() {
         1
@@ -86,8 +87,12 @@ pub(super) fn candidates(view: &View) -> Result<Vec<Need<'_>>, String> {
                 .and_then(|m| m.provisioning_data.as_deref())
                 .map(Fixed::to)
         });
-        let reuse = Wanted::of_job(fleet.id, &profile, &job.spec, beside.clone());
-        let wanted = Wanted::combine(fleet.id, &fleet.spec, &profile, &job.spec, beside);
+        let mut reuse = Wanted::of_job(fleet.id, &profile, &job.spec, beside.clone());
+        reuse.volumes = mounts::places(volumes);
+        let mut wanted = Wanted::combine(fleet.id, &fleet.spec, &profile, &job.spec, beside);
+        if let Some(wanted) = &mut wanted {
+            wanted.volumes.clone_from(&reuse.volumes);
+        }
         let max = spec::nodes_max(&fleet.spec);
         let ssh = spec::is_ssh(&fleet.spec);
         let whole = spec::sharing(&fleet.spec) == Sharing::Count(1);

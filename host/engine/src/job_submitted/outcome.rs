@@ -15,6 +15,7 @@ use super::{
 use crate::changes::{Changes, CleanupRow, Guard, MachineRef, Pipeline};
 use crate::ids::{FleetId, Ids};
 use crate::model::CloudAttempt;
+use crate::volumes::mounts;
 
 /// Turns what the providers answered into changes. `attempts` are in the order of `order.offers`, as many as were
 /// tried.
@@ -95,11 +96,15 @@ fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningDat
         // The container is the machine: there is nothing to reuse.
         patch.idle_limit = Some(Some(0));
     }
+    let zone = data.availability_zone.as_deref();
+    let volumes = mounts::choose(&order.volumes, &data.backend, &data.region, zone);
+    let volumes = volumes.unwrap_or_default();
+    mounts::hold(&mut changes, job.id, order.instance_id, &volumes);
     changes.job_becomes(job, JobStatus::Provisioning);
     let patch = changes.job(job);
     patch.instance_id = Some(Some(order.instance_id));
     patch.provisioning_data = Some(Some(data));
-    patch.runtime_data = Some(Some(Arc::new(runtime(view, offer))));
+    patch.runtime_data = Some(Some(Arc::new(runtime(view, offer, &volumes))));
     patch.blocks = Some(offer.blocks);
     let what = &offer.instance.name;
     let message = format!(

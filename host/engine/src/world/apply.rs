@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use dstack_api::fleets::FleetStatus;
 use dstack_api::runs::RunStatus;
+use dstack_api::volumes::VolumeStatus;
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{Lease, Refusal, Slot, World};
 use crate::changes::{
-    Changes, FleetPatch, Guard, InstancePatch, JobPatch, NewInstance, Pipeline, RunPatch, WOKEN,
+    Changes, FleetPatch, GatewayPatch, GatewayReplicaPatch, Guard, InstancePatch, JobPatch,
+    NewInstance, Pipeline, RunPatch, VolumePatch, WOKEN,
 };
-use crate::ids::{FleetId, InstanceId, JobId, RunId};
+use crate::ids::{FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, RunId, VolumeId};
 use crate::model::{FleetRow, InstanceRow, JobRow, RunRow};
 
 /// Where a run stands in the queue of those that a free machine wakes; `None` if it does not wait for one.
@@ -148,6 +150,13 @@ impl World {
                         .get(id)
                         .is_none_or(|runs| runs.is_empty())
             }
+            Guard::VolumeFree(id, alone) => self.volumes.get(id).is_some_and(|volume| {
+                volume.status == VolumeStatus::Active
+                    && !volume.delete_asked
+                    && !volume.is_deleted()
+                    && (!alone || self.holds_of(*id).next().is_none())
+            }),
+            Guard::VolumeUnused(id) => self.holds_of(*id).next().is_none(),
             Guard::LatestSubmission(id) => self.jobs.get(id).is_some_and(|job| {
                 !self.jobs_of_run(job.run_id).any(|other| {
                     other.replica_num == job.replica_num
@@ -175,6 +184,22 @@ impl World {
                     Arc::make_mut(fleet).last_processed_at = now;
                 }
             }
+            Pipeline::Gateways => {
+                if let Some(gateway) = self.gateways.get_mut(&GatewayId(key.1)) {
+                    Arc::make_mut(gateway).last_processed_at = now;
+                }
+            }
+            Pipeline::GatewayReplicas => {
+                let id = GatewayReplicaId(key.1);
+                if let Some(replica) = self.gateway_replicas.get_mut(&id) {
+                    replica.last_processed_at = now;
+                }
+            }
+            Pipeline::Volumes => {
+                if let Some(volume) = self.volumes.get_mut(&VolumeId(key.1)) {
+                    Arc::make_mut(volume).last_processed_at = now;
+                }
+            }
             Pipeline::JobsSubmitted | Pipeline::JobsRunning | Pipeline::JobsTerminating => {
                 if let Some(job) = self.jobs.get_mut(&JobId(key.1)) {
                     job.last_processed_at = now;
@@ -188,6 +213,19 @@ impl World {
             self.hint((Pipeline::Fleets, fleet.id.0), now);
             self.touched.insert((Pipeline::Fleets, fleet.id.0));
             self.fleets.insert(fleet.id, Arc::new(fleet));
+        }
+        for volume in changes.new_volumes {
+            self.hint((Pipeline::Volumes, volume.id.0), now);
+            self.touched.insert((Pipeline::Volumes, volume.id.0));
+            self.volumes.insert(volume.id, Arc::new(volume));
+        }
+        for gateway in changes.new_gateways {
+            self.hint((Pipeline::Gateways, gateway.id.0), now);
+            self.gateways.insert(gateway.id, Arc::new(gateway));
+        }
+        for replica in changes.new_gateway_replicas {
+            self.hint((Pipeline::GatewayReplicas, replica.id.0), now);
+            self.gateway_replicas.insert(replica.id, replica);
         }
         for run in changes.new_runs {
             self.hint((Pipeline::Runs, run.id.0), now);
@@ -214,6 +252,22 @@ impl World {
         }
         for patch in &changes.fleets {
             self.patch_fleet(patch, now);
+        }
+        for patch in &changes.volumes {
+            self.patch_volume(patch, now);
+        }
+        for patch in &changes.gateways {
+            self.patch_gateway(patch, now);
+        }
+        for patch in &changes.gateway_replicas {
+            self.patch_gateway_replica(patch, now);
+        }
+        for row in changes.attachments {
+            self.touched.insert((Pipeline::Volumes, row.volume_id.0));
+            self.attachments.insert((row.volume_id, row.job_id), row);
+        }
+        for key in &changes.detached {
+            self.attachments.remove(key);
         }
         for id in &changes.delete_jobs {
             self.delete_job(*id);
@@ -461,6 +515,67 @@ impl World {
         );
         row.last_processed_at = now;
         self.touched.insert((Pipeline::Fleets, patch.id.0));
+    }
+
+    fn patch_gateway(&mut self, patch: &GatewayPatch, now: Timestamp) {
+        let Some(gateway) = self.gateways.get_mut(&patch.id) else {
+            return;
+        };
+        let row = Arc::make_mut(gateway);
+        set!(
+            row,
+            patch,
+            configuration,
+            status,
+            status_message,
+            attempted_at,
+            load_balancer,
+            scale_attempt,
+            scaled_at,
+            delete_asked,
+            first_end_failure_at,
+            deleted_at
+        );
+        row.last_processed_at = now;
+    }
+
+    fn patch_gateway_replica(&mut self, patch: &GatewayReplicaPatch, now: Timestamp) {
+        let Some(row) = self.gateway_replicas.get_mut(&patch.id) else {
+            return;
+        };
+        set!(
+            row,
+            patch,
+            status,
+            status_message,
+            attempted_at,
+            provisioning_data,
+            connect_tries,
+            registered,
+            first_end_failure_at
+        );
+        row.last_processed_at = now;
+    }
+
+    fn patch_volume(&mut self, patch: &VolumePatch, now: Timestamp) {
+        let Some(volume) = self.volumes.get_mut(&patch.id) else {
+            return;
+        };
+        let row = Arc::make_mut(volume);
+        set!(
+            row,
+            patch,
+            status,
+            status_message,
+            last_job_at,
+            attempted_at,
+            provisioning_data,
+            delete_asked,
+            first_end_failure_at,
+            deleted_at
+        );
+        row.last_processed_at = now;
+        self.touched.insert((Pipeline::Volumes, patch.id.0));
     }
 
     fn delete_job(&mut self, id: JobId) {

@@ -7,10 +7,13 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 
 use super::World;
-use crate::ids::{FleetId, InstanceId, JobId, RunId};
-use crate::model::{InstanceRow, JobRow};
+use crate::ids::{FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, RunId, VolumeId};
+use crate::model::{Held, InstanceRow, JobRow, VolumeRow};
 use crate::view::{FleetFacts, provisioning_timeout};
-use crate::{fleets, instances, job_running, job_submitted, job_terminating, runs, spec};
+use crate::volumes::mounts::{self, Named};
+use crate::{
+    fleets, gateways, instances, job_running, job_submitted, job_terminating, runs, spec, volumes,
+};
 
 /// How many machines of a pool a decision sees.
 const POOL: usize = 50;
@@ -44,6 +47,87 @@ impl World {
         self.projects
             .get(&id)
             .map_or_else(|| "".into(), |project| Arc::clone(&project.name))
+    }
+
+    /// The volumes that a job names.
+    fn named(&self, job: &JobRow) -> Vec<Named> {
+        let by_name = |name: &str| {
+            self.volumes.values().find(|volume| {
+                volume.project_id == job.project_id && !volume.is_deleted() && *volume.name == *name
+            })
+        };
+        let named = |volume: &Arc<VolumeRow>| Named {
+            volume: Arc::clone(volume),
+            holders: self
+                .holds_of(volume.id)
+                .filter(|hold| hold.job_id != job.id)
+                .filter_map(|hold| self.jobs.get(&hold.job_id))
+                .map(|job| job.status)
+                .collect(),
+        };
+        mounts::names(&job.spec)
+            .filter_map(by_name)
+            .map(named)
+            .collect()
+    }
+
+    /// The volumes that a job has, by name.
+    fn held(&self, id: JobId) -> Vec<Held> {
+        let mut held: Vec<Held> = self
+            .attachments
+            .values()
+            .filter(|row| row.job_id == id)
+            .filter_map(|row| {
+                Some(Held {
+                    attachment: row.clone(),
+                    volume: Arc::clone(self.volumes.get(&row.volume_id)?),
+                })
+            })
+            .collect();
+        held.sort_by(|a, b| a.volume.name.cmp(&b.volume.name));
+        held
+    }
+
+    /// The view of a gateway.
+    pub fn gateway_view(&self, id: GatewayId, now: Timestamp) -> Option<gateways::View> {
+        let mut replicas: Vec<_> = self
+            .gateway_replicas
+            .values()
+            .filter(|it| it.gateway_id == id)
+            .cloned()
+            .collect();
+        replicas.sort_by_key(|it| (it.replica_num, it.created_at, it.id));
+        Some(gateways::View {
+            now,
+            gateway: Arc::clone(self.gateways.get(&id)?),
+            replicas,
+            limits: Arc::clone(&self.limits),
+        })
+    }
+
+    /// The view of a gateway's machine.
+    pub fn gateway_replica_view(
+        &self,
+        id: GatewayReplicaId,
+        now: Timestamp,
+    ) -> Option<gateways::replicas::View> {
+        let replica = self.gateway_replicas.get(&id)?.clone();
+        Some(gateways::replicas::View {
+            now,
+            gateway: Arc::clone(self.gateways.get(&replica.gateway_id)?),
+            replica,
+            limits: Arc::clone(&self.limits),
+        })
+    }
+
+    /// The view of a volume.
+    pub fn volume_view(&self, id: VolumeId, now: Timestamp) -> Option<volumes::View> {
+        Some(volumes::View {
+            now,
+            volume: Arc::clone(self.volumes.get(&id)?),
+            in_use: self.holds_of(id).next().is_some(),
+            limits: Arc::clone(&self.limits),
+        })
     }
 
     /// The view of a submitted job.
@@ -84,6 +168,7 @@ impl World {
                 .collect(),
             None => self.fleets.values().filter(usable).map(facts).collect(),
         };
+        let volumes = self.named(&job);
         Some(job_submitted::View {
             now,
             project_name: self.project_name(run.project_id),
@@ -96,6 +181,7 @@ impl World {
             run,
             backends: Arc::clone(&self.backends),
             fleets,
+            volumes,
             offers: None,
             limits: Arc::clone(&self.limits),
         })
@@ -118,6 +204,7 @@ impl World {
                 Some(_) => self.gpu_load.get(&job.id).cloned().unwrap_or_default(),
                 None => Vec::new(),
             },
+            volumes: self.held(id),
             access_revoked: false,
             provisioning_timeout: provisioning_timeout(&self.backends, offer),
             instance,
@@ -131,6 +218,7 @@ impl World {
         let job = self.jobs.get(&id)?.clone();
         Some(job_terminating::View {
             now,
+            volumes: self.held(id),
             run: self.runs.get(&job.run_id)?.clone(),
             instance: job
                 .instance_id

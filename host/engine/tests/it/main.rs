@@ -7,6 +7,7 @@
 
 mod apply_twice;
 mod crash;
+mod gateways;
 mod own_hosts;
 mod policies;
 mod runs;
@@ -18,3 +19,4 @@ mod s6_fleets;
 mod s9_services;
 mod support;
 mod transitions;
+mod volumes;

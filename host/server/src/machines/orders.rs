@@ -6,18 +6,23 @@ use dstack_agent_protocol::runner::{
     ClusterInfo, FileArchive, JobSpec, JobSshKey, JobSubmission, RepoCredentials, RepoData, Run,
     RunSpec, SubmitRequest, UnixUser,
 };
-use dstack_agent_protocol::shim::{InstanceMount, NetworkMode, TaskConfig};
+use dstack_agent_protocol::shim::{
+    InstanceMount, NetworkMode, TaskConfig, VolumeInfo, VolumeMount,
+};
 use dstack_api::config::MountPoint;
 use dstack_api::jobs::NetworkMode as JobNetwork;
 use dstack_api::repos::{RemoteRepoCreds, RunRepoData};
 use dstack_engine::job_running::Cluster;
-use dstack_engine::model::{JobRow, RunRow};
+use dstack_engine::model::{Held, JobRow, RunRow};
+use dstack_engine::volumes::mounts;
 use dstack_remote::KeyPair;
 
 /// Everything for the task of a job, beside the job.
 #[derive(Debug)]
 pub(crate) struct TaskOrder<'a> {
     pub(crate) job: &'a JobRow,
+    /// The volumes that hang on the machine for it.
+    pub(crate) volumes: &'a [Held],
     /// Public keys that may enter the container: the project's and the user's.
     pub(crate) container_ssh_keys: Vec<String>,
     /// The account of the machine that gets the user's key, to serve as a jump host.
@@ -55,9 +60,9 @@ impl TaskOrder<'_> {
                 Some(JobNetwork::Bridge) => NetworkMode::Bridge,
                 Some(JobNetwork::Host) | None => NetworkMode::Host,
             },
-            volumes: Vec::new(),
-            volume_mounts: Vec::new(),
-            instance_mounts: mounts(job),
+            volumes: self.volumes.iter().map(disk).collect(),
+            volume_mounts: volume_mounts(job),
+            instance_mounts: folders(job),
             gpu_devices: Vec::new(),
             host_ssh_user: self.host_ssh_user,
             host_ssh_keys: self.host_ssh_keys,
@@ -66,8 +71,39 @@ impl TaskOrder<'_> {
     }
 }
 
+/// A disk for the shim to mount. One that was made outside is never formatted.
+fn disk(held: &Held) -> VolumeInfo {
+    let volume = &held.volume;
+    let data = volume.provisioning_data.as_deref();
+    let attachment = held.attachment.data.as_ref();
+    VolumeInfo {
+        backend: volume.configuration.backend.as_str().to_owned(),
+        name: volume.name.to_string(),
+        volume_id: data.map(|data| data.volume_id.clone()).unwrap_or_default(),
+        init_fs: !volume.external,
+        device_name: attachment.and_then(|data| data.device_name.clone()),
+    }
+}
+
+/// Where the job's volumes appear: of each mount point the one that was chosen when the job was placed.
+fn volume_mounts(job: &JobRow) -> Vec<VolumeMount> {
+    let taken = job.runtime_data.as_deref();
+    let taken = taken
+        .and_then(|data| data.volume_names.as_deref())
+        .unwrap_or_default();
+    mounts::mounts(&job.spec)
+        .filter_map(|(names, path)| {
+            let name = names.iter().find(|name| taken.contains(name))?;
+            Some(VolumeMount {
+                name: name.clone(),
+                path: path.to_owned(),
+            })
+        })
+        .collect()
+}
+
 /// Folders of the machine that the job mounts.
-fn mounts(job: &JobRow) -> Vec<InstanceMount> {
+fn folders(job: &JobRow) -> Vec<InstanceMount> {
     job.spec
         .volumes
         .iter()

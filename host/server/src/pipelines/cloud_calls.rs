@@ -6,15 +6,17 @@ use dstack_backend_types::methods::{CreateInstanceRequest, RunJobRequest};
 use dstack_backend_types::{
     BackendError, BackendType, ErrorKind, InstanceConfiguration,
     InstanceOfferWithAvailability as Offer, JobInfo, JobMount, JobProvisioningData, RunInfo,
+    Volume,
 };
 use dstack_engine::combine::Wanted;
 use dstack_engine::ids::ProjectId;
 use dstack_engine::job_submitted::Attempt;
 use dstack_engine::model::{JobRow, RunRow};
 use dstack_engine::offers::{self, Sharing};
+use dstack_engine::volumes::mounts::{self, Choices};
 
-use super::Context;
 use super::facts::ProjectFacts;
+use super::{Context, volume_calls};
 use crate::ports::OfferQuery;
 
 /// Asks the backends and selects what is wanted; a backend that fails offers nothing.
@@ -53,6 +55,8 @@ pub(super) struct Order<'a> {
     pub(super) name: &'a str,
     pub(super) provider_ref: &'a str,
     pub(super) wanted: &'a Wanted,
+    /// The volumes that the job may take.
+    pub(super) volumes: &'a Choices,
     /// The job that a backend without machines starts at once, with the user's keys.
     pub(super) job: Option<(&'a RunRow, &'a JobRow, &'a [String])>,
 }
@@ -66,14 +70,19 @@ pub(super) async fn try_in_order(
     let abilities = cx.clouds.backends(order.project_id).await;
     let mut attempts = Vec::new();
     for offer in offers {
+        let volumes = volumes_at(cx, order, offer).await;
         let creates = abilities
             .iter()
             .any(|backend| backend.name == offer.backend && backend.creates_instances);
         let made = if creates {
             cx.clouds
-                .create_instance(order.project_id, &offer.backend, instance(order, offer))
+                .create_instance(
+                    order.project_id,
+                    &offer.backend,
+                    instance(order, offer, volumes),
+                )
                 .await
-        } else if let Some(job) = job(order, offer) {
+        } else if let Some(job) = job(order, offer, &volumes) {
             cx.clouds
                 .run_job(order.project_id, &offer.backend, job)
                 .await
@@ -133,7 +142,23 @@ fn judge(offer: &Offer, made: Result<JobProvisioningData, BackendError>) -> Atte
     }
 }
 
-fn instance(order: &Order<'_>, offer: &Offer) -> CreateInstanceRequest {
+/// The volumes that a machine there would get.
+async fn volumes_at(cx: &Context, order: &Order<'_>, offer: &Offer) -> Vec<Volume> {
+    let zones = offer.availability_zones.as_deref().unwrap_or_default();
+    // Several zones: the backend takes one where the volumes are, since others were filtered out.
+    let zone = match zones {
+        [one] => Some(one.as_str()),
+        _ => None,
+    };
+    let chosen = mounts::choose(order.volumes, &offer.backend, &offer.region, zone);
+    let asked = volume_calls::volumes(cx, &chosen.unwrap_or_default()).await;
+    asked.unwrap_or_else(|error| {
+        tracing::error!(%error, "the volumes of a job cannot be read");
+        Vec::new()
+    })
+}
+
+fn instance(order: &Order<'_>, offer: &Offer, volumes: Vec<Volume>) -> CreateInstanceRequest {
     CreateInstanceRequest {
         offer: offer.clone(),
         config: InstanceConfiguration {
@@ -142,7 +167,7 @@ fn instance(order: &Order<'_>, offer: &Offer) -> CreateInstanceRequest {
             user: order.user.to_owned(),
             ssh_keys: vec![order.project.key()],
             instance_id: None,
-            volumes: None,
+            volumes: (!volumes.is_empty()).then_some(volumes),
             reservation: order.wanted.machine.reservation.clone(),
             tags: tags(order.wanted),
             provider_ref: Some(order.provider_ref.to_owned()),
@@ -155,7 +180,7 @@ fn tags(wanted: &Wanted) -> Option<std::collections::BTreeMap<String, String>> {
     wanted.profile.params.tags.clone()
 }
 
-fn job(order: &Order<'_>, offer: &Offer) -> Option<RunJobRequest> {
+fn job(order: &Order<'_>, offer: &Offer, volumes: &[Volume]) -> Option<RunJobRequest> {
     let (run, job, keys) = order.job?;
     let spec = &job.spec;
     let mounts = spec.volumes.iter().flatten();
@@ -177,19 +202,19 @@ fn job(order: &Order<'_>, offer: &Offer) -> Option<RunJobRequest> {
             registry_auth: spec.registry_auth.clone(),
             privileged: spec.privileged,
             container_user: Some("root".to_owned()),
-            mounts: mounts.filter_map(mount).collect(),
+            mounts: mounts.filter_map(|it| mount(it, volumes)).collect(),
             requirements: order.wanted.machine.clone(),
             provider_ref: Some(order.provider_ref.to_owned()),
         },
         offer: offer.clone(),
         project_key: order.project.key(),
-        volumes: Vec::new(),
+        volumes: volumes.to_vec(),
         placement_group: None,
         extra_authorized_keys: keys.to_vec(),
     })
 }
 
-fn mount(mount: &dstack_api::config::MountPoint) -> Option<JobMount> {
+fn mount(mount: &dstack_api::config::MountPoint, volumes: &[Volume]) -> Option<JobMount> {
     match mount {
         dstack_api::config::MountPoint::Instance {
             instance_path,
@@ -200,6 +225,14 @@ fn mount(mount: &dstack_api::config::MountPoint) -> Option<JobMount> {
             instance_path: Some(instance_path.clone()),
             path: path.clone(),
         }),
-        dstack_api::config::MountPoint::Volume { .. } => None,
+        dstack_api::config::MountPoint::Volume { name, path } => {
+            let names = name.as_slice();
+            let volume = volumes.iter().find(|volume| names.contains(&volume.name))?;
+            Some(JobMount {
+                volume: Some(volume.name.clone()),
+                instance_path: None,
+                path: path.clone(),
+            })
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dstack_agent_protocol::Secret;
 use dstack_backend_types::SshKey;
-use dstack_engine::ids::{ProjectId, UserId};
+use dstack_engine::ids::{GatewayReplicaId, ProjectId, UserId};
 use dstack_engine::model::RunRow;
 use dstack_remote::{KeyPair, Keys, RemoteError};
 use dstack_store::{DbError, projects, users};
@@ -40,6 +40,11 @@ impl ProjectFacts {
     ) -> Result<KeyPair, RemoteError> {
         let label = format!("dstack replica {replica_num} of run {}", run.id);
         KeyPair::derive(&self.private_key, &label)
+    }
+
+    /// The key that opens one machine of a gateway.
+    pub(crate) fn gateway_key(&self, id: GatewayReplicaId) -> Result<KeyPair, RemoteError> {
+        KeyPair::derive(&self.private_key, &format!("dstack gateway replica {id}"))
     }
 
     /// The project's key for a backend; only its public half leaves the server.

@@ -100,6 +100,7 @@ async fn provision(
             name: &view.instance.name,
             provider_ref: &order.attempt.provider_ref,
             wanted: &order.wanted,
+            volumes: &Vec::new(),
             job: None,
         };
         let attempts = cloud_calls::try_in_order(cx, &call, &order.offers).await;

@@ -14,7 +14,7 @@ use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::{DbError, Tx, views};
 
 use super::driver::{Pipe, StepError, finish};
-use super::{Context, facts, job_logs, own_hosts, runner_orders, watch};
+use super::{Context, facts, job_logs, own_hosts, runner_orders, volume_calls, watch};
 use crate::machines::{TaskOrder, not_there, pulled, runner_port, task_state};
 
 /// The pipeline.
@@ -85,12 +85,17 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
         return nowhere(Answer::NotUp);
     };
     let project = facts::project(cx, job.project_id).await?;
+    if let Ask::Attach(volume) = ask {
+        return nowhere(volume_calls::attach(cx, volume, data).await?);
+    }
     let at = match own_hosts::way(cx, data, &project).await? {
         Ok(at) => at,
         Err(error) => return nowhere(Answer::Unreachable(error.to_string())),
     };
     let mut task = None;
     let answer = match ask {
+        // Asked above: it needs no way to the machine.
+        Ask::Attach(_) => Answer::NotUp,
         Ask::SubmitTask => submit_task(cx, view, &project, &at).await?,
         Ask::TaskInfo => {
             match cx.machines.task(&at, &job.id.to_string()).await {
@@ -177,6 +182,7 @@ async fn submit_task(
     };
     let order = TaskOrder {
         job,
+        volumes: &view.volumes,
         container_ssh_keys,
         host_ssh_user,
         host_ssh_keys,

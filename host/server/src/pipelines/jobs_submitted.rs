@@ -94,6 +94,7 @@ async fn provision(
             name: &view.job.name,
             provider_ref: &order.attempt.provider_ref,
             wanted: &order.wanted,
+            volumes: &order.volumes,
             job: Some((&view.run, &view.job, &keys)),
         };
         let attempts = cloud_calls::try_in_order(cx, &call, &order.offers).await;

@@ -11,7 +11,7 @@ use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::{DbError, Tx, views};
 
 use super::driver::{Pipe, StepError, finish};
-use super::{Context, facts, job_logs, own_hosts};
+use super::{Context, facts, job_logs, own_hosts, volume_calls};
 use crate::machines::{pulled, runner_port};
 
 /// How long the last words are waited for in one step; the runner answers earlier.
@@ -66,12 +66,19 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepE
         return Ok(Answer::Failed("the job has no machine".to_owned()));
     };
     let project = facts::project(cx, job.project_id).await?;
+    if let Ask::Detach { volume, force } = ask {
+        let held = view.volumes.iter().find(|it| it.volume.id == volume.id);
+        let how = held.and_then(|it| it.attachment.data.clone());
+        return volume_calls::detach(cx, volume, how, data, *force).await;
+    }
     let at = match own_hosts::way(cx, data, &project).await? {
         Ok(at) => at,
         Err(error) => return Ok(Answer::Failed(error.to_string())),
     };
     let port = runner_port(job.runtime_data.as_ref());
     Ok(match ask {
+        // Asked above: it needs no way to the machine.
+        Ask::Detach { .. } => Answer::Failed("the volume's backend was not asked".to_owned()),
         // The shim kills it in the next step.
         Ask::Stop { abort: true } => Answer::Done,
         Ask::Stop { abort: false } => match cx.machines.stop(&at, port).await {

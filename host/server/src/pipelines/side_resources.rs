@@ -120,7 +120,7 @@ async fn end(cx: &Context, entries: Vec<LedgerEntry>) -> Result<usize, DbError> 
 
 /// A backend that was taken from the project gives `not_found` too, and then nothing is known.
 fn is_answer_of_backend(error: &BackendError) -> bool {
-    !error.message.starts_with(crate::clouds::NO_BACKEND)
+    !crate::clouds::is_no_backend(error)
 }
 
 async fn settle(cx: &Context, entries: Vec<LedgerEntry>) -> Result<usize, DbError> {

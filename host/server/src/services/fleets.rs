@@ -429,7 +429,7 @@ fn update_hosts(
 }
 
 /// The projects to look in; `None` is all.
-fn visible(
+pub(super) fn visible(
     tx: &mut dyn Tx,
     me: UserId,
     is_admin: bool,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dstack_api::config::{MountPoint, RunConfiguration, ServiceConfiguration};
+use dstack_api::config::{RunConfiguration, ServiceConfiguration};
 use dstack_api::jobs::{JobPlan, JobSpec};
 use dstack_api::plan::{
     self, DefaultImages, DefaultRegistry, ImagesFacts, JobSettings, PlanError, PlanLimits,
@@ -15,9 +15,10 @@ use dstack_backend_types::{InstanceOfferWithAvailability as Offer, RegistryAuth,
 use dstack_engine::admit::{AdmitError, JobDefaults};
 use dstack_engine::ids::ProjectId;
 use dstack_engine::preview::{self, Ask};
+use dstack_engine::volumes::mounts::{self, Lack, Named};
 use dstack_store::projects::ProjectRow;
 use dstack_store::users::UserRow;
-use dstack_store::{Store, views};
+use dstack_store::{Store, Tx, views, volumes};
 use futures_util::future::join_all;
 
 use super::images::Images;
@@ -98,16 +99,8 @@ pub(crate) fn job_defaults(settings: &Settings) -> JobDefaults {
 /// What would be taken and then not happen: better refused than forgotten.
 fn not_yet(spec: &RunSpec) -> Option<String> {
     let base = spec.configuration.base();
-    let volume = base.volumes.iter().find_map(|mount| match mount {
-        MountPoint::Volume { path, .. } => Some(path),
-        MountPoint::Instance { .. } => None,
-    });
     let profile = plan::merged_profile(&spec.configuration, spec.profile.as_ref());
-    if let Some(path) = volume {
-        Some(format!(
-            "Volumes are not available on this server yet, so nothing can be mounted at {path}; folders of the instance can: `/folder:{path}`"
-        ))
-    } else if base.dstack {
+    if base.dstack {
         Some("`dstack: true` is not available on this server yet".to_owned())
     } else if profile.params.utilization_policy.is_some() {
         Some("`utilization_policy` is not enforced by this server yet; leave it out".to_owned())
@@ -275,9 +268,10 @@ impl Planner {
         options: OfferOptions,
     ) -> Result<Vec<Offer>, ApiError> {
         let backends = self.clouds.backends(project.id).await;
+        let volumes = self.volumes(project.id, job).await?;
         let names_fleets = dstack_engine::spec::run_profile(spec).fleets.is_some();
         if options.offers_only && !names_fleets {
-            let ask = preview::ask_anywhere(spec, job, &backends);
+            let ask = preview::ask_anywhere(spec, job, &backends, &volumes);
             let answers = self.answers(project.id, &ask, None, options).await;
             return Ok(preview::offers(&ask, answers, OFFERS_ANYWHERE));
         }
@@ -286,7 +280,7 @@ impl Planner {
             .store
             .read(move |tx| views::fleet_facts(tx, id))
             .await?;
-        let asks = preview::asks(spec, job, &fleets, &backends, &project.name);
+        let asks = preview::asks(spec, job, &fleets, (&backends, &volumes), &project.name);
         let found = join_all(asks.iter().map(|ask| async move {
             let answers = if options.unallocated {
                 Vec::new()
@@ -297,6 +291,36 @@ impl Planner {
         }))
         .await;
         Ok(preview::best(found))
+    }
+
+    async fn volumes(&self, project: ProjectId, job: &JobSpec) -> Result<Vec<Named>, ApiError> {
+        let names: Vec<String> = mounts::names(job).map(str::to_owned).collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let read = move |tx: &mut dyn Tx| {
+            volumes::named(tx, project, names.iter().map(String::as_str), None)
+        };
+        Ok(self.store.read(read).await?)
+    }
+
+    /// Refuses a run whose volumes surely cannot be mounted. That another job has one now is no reason.
+    pub(crate) async fn check_volumes(
+        &self,
+        project: ProjectId,
+        spec: &RunSpec,
+        images: Option<&ImagesFacts>,
+    ) -> Result<(), ApiError> {
+        for job in self.jobs(spec, images)? {
+            let mut named = self.volumes(project, &job).await?;
+            for it in &mut named {
+                it.holders.clear();
+            }
+            if let Err(Lack::Never(why)) = mounts::choices(&job, &named) {
+                return Err(ApiError::refused(format!("Cannot mount volumes: {why}")));
+            }
+        }
+        Ok(())
     }
 
     async fn answers(

@@ -287,6 +287,14 @@ impl Projects {
                     if !active.is_empty() {
                         return Err(in_use("fleets", &active));
                     }
+                    let active = dstack_store::volumes::names(tx, row.id)?;
+                    if !active.is_empty() {
+                        return Err(in_use("volumes", &active));
+                    }
+                    let active = dstack_store::gateways::names(tx, row.id)?;
+                    if !active.is_empty() {
+                        return Err(in_use("gateways", &active));
+                    }
                     events::record(
                         tx,
                         now(),

@@ -247,6 +247,9 @@ impl Runs {
             .effective(&access.user, request.plan.run_spec)
             .await?;
         let images = self.planner.images(access.project.id, &effective).await?;
+        self.planner
+            .check_volumes(access.project.id, &effective, images.as_deref())
+            .await?;
         let name = effective.run_name.clone().unwrap_or_default();
         let service = self
             .planner

@@ -511,10 +511,6 @@ fn what_would_not_happen_is_refused() {
         assert_eq!(status, 200, "{text}");
     }
     for (more, word) in [
-        (
-            json!({"volumes": ["/folder:/here", "my-volume:/data"]}),
-            "/data",
-        ),
         (json!({"dstack": true}), "dstack: true"),
         (
             json!({"utilization_policy": {"min_gpu_utilization": 10, "time_window": "10m"}}),

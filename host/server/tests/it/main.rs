@@ -9,4 +9,5 @@ mod api;
 mod client;
 mod images;
 mod metrics;
+mod volumes;
 mod wire;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::TestServer;
 
-fn recorded(file: &str, path: &str) -> (Value, Value) {
+pub(crate) fn recorded(file: &str, path: &str) -> (Value, Value) {
     let folder = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap())
         .join("../../tests/contract/wire");
     let text = std::fs::read_to_string(folder.join(file)).unwrap();
@@ -19,7 +19,7 @@ fn recorded(file: &str, path: &str) -> (Value, Value) {
 }
 
 /// Where `ours` has other keys or other types than `theirs`. Null fits everything, an empty list every list.
-fn differences(theirs: &Value, ours: &Value, at: &str, found: &mut Vec<String>) {
+pub(crate) fn differences(theirs: &Value, ours: &Value, at: &str, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Null, _) | (_, Value::Null) => {}
         (Value::Object(a), Value::Object(b)) => {

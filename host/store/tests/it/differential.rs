@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dstack_api::gateways::GatewayReplicaStatus;
 use dstack_engine::changes::{Changes, Pipeline};
-use dstack_engine::ids::{FleetId, Ids, InstanceId, JobId, RunId};
+use dstack_engine::ids::{
+    FleetId, GatewayId, GatewayReplicaId, Ids, InstanceId, JobId, RunId, VolumeId,
+};
 use dstack_engine::world::{self, Project, World};
 use dstack_store::apply::{self, Applied, Refusal};
 use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::views::{self, Known};
-use dstack_store::{DbError, Tx, cleanups, fleets, instances, jobs, runs};
+use dstack_store::{DbError, Tx, cleanups, fleets, gateways, instances, jobs, runs, volumes};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -26,6 +29,9 @@ enum Held {
     Job(Lease<JobId>),
     Instance(Lease<InstanceId>),
     Fleet(Lease<FleetId>),
+    Volume(Lease<VolumeId>),
+    Gateway(Lease<GatewayId>),
+    Replica(Lease<GatewayReplicaId>),
 }
 
 fn claim_all(
@@ -55,6 +61,18 @@ fn claim_all(
             .into_iter()
             .map(|it| (it.id().0, Held::Fleet(it)))
             .collect(),
+        Pipeline::Gateways => lease::claim_gateways(tx, how)?
+            .into_iter()
+            .map(|it| (it.id().0, Held::Gateway(it)))
+            .collect(),
+        Pipeline::GatewayReplicas => lease::claim_gateway_replicas(tx, how)?
+            .into_iter()
+            .map(|it| (it.id().0, Held::Replica(it)))
+            .collect(),
+        Pipeline::Volumes => lease::claim_volumes(tx, how)?
+            .into_iter()
+            .map(|it| (it.id().0, Held::Volume(it)))
+            .collect(),
     })
 }
 
@@ -72,6 +90,9 @@ impl Held {
             Self::Job(it) => it.key(),
             Self::Instance(it) => it.key(),
             Self::Fleet(it) => it.key(),
+            Self::Volume(it) => it.key(),
+            Self::Gateway(it) => it.key(),
+            Self::Replica(it) => it.key(),
         }
     }
 
@@ -98,6 +119,18 @@ impl Held {
                 let (applied, it) = apply::apply_keeping(tx, it, changes, now)?;
                 (applied, it.map(Self::Fleet))
             }
+            Self::Gateway(it) => {
+                let (applied, it) = apply::apply_keeping(tx, it, changes, now)?;
+                (applied, it.map(Self::Gateway))
+            }
+            Self::Replica(it) => {
+                let (applied, it) = apply::apply_keeping(tx, it, changes, now)?;
+                (applied, it.map(Self::Replica))
+            }
+            Self::Volume(it) => {
+                let (applied, it) = apply::apply_keeping(tx, it, changes, now)?;
+                (applied, it.map(Self::Volume))
+            }
         })
     }
 
@@ -107,6 +140,9 @@ impl Held {
             Self::Job(it) => apply::apply(tx, it, changes, now),
             Self::Instance(it) => apply::apply(tx, it, changes, now),
             Self::Fleet(it) => apply::apply(tx, it, changes, now),
+            Self::Volume(it) => apply::apply(tx, it, changes, now),
+            Self::Gateway(it) => apply::apply(tx, it, changes, now),
+            Self::Replica(it) => apply::apply(tx, it, changes, now),
         }
     }
 }
@@ -124,6 +160,13 @@ fn is_over(world: &World, pipeline: Pipeline, id: Uuid) -> bool {
             .instance(InstanceId(id))
             .is_none_or(|it| it.status.is_finished()),
         Pipeline::Fleets => world.fleet(FleetId(id)).is_none_or(|it| it.deleted),
+        Pipeline::Gateways => world
+            .gateway(GatewayId(id))
+            .is_none_or(|it| it.is_deleted()),
+        Pipeline::GatewayReplicas => !world
+            .gateway_replicas()
+            .any(|it| it.id.0 == id && it.status != GatewayReplicaStatus::Terminated),
+        Pipeline::Volumes => world.volume(VolumeId(id)).is_none_or(|it| it.is_deleted()),
     }
 }
 
@@ -276,6 +319,19 @@ fn compare_rows(tx: &mut dyn Tx, world: &World, context: &str) -> Result<(), DbE
     for row in world.fleets() {
         assert_eq!(fleets::get(tx, row.id)?.as_ref(), Some(row), "{context}");
     }
+    for row in world.volumes() {
+        assert_eq!(volumes::get(tx, row.id)?.as_ref(), Some(row), "{context}");
+    }
+    for row in world.gateways() {
+        assert_eq!(gateways::get(tx, row.id)?.as_ref(), Some(row), "{context}");
+    }
+    for row in world.gateway_replicas() {
+        let ours = gateways::replica(tx, row.id)?;
+        assert_eq!(ours.as_ref(), Some(row), "{context}");
+    }
+    let ours = volumes::all_attachments(tx)?;
+    let theirs: Vec<_> = world.attachments().cloned().collect();
+    assert_eq!(ours, theirs, "{context}: attachments");
     Ok(())
 }
 
@@ -343,6 +399,24 @@ fn compare_views(
             &ours,
             &world.fleet_view(row.id, now),
             &format!("seed {seed}, fleet"),
+        );
+    }
+    for row in spread(world.gateways()) {
+        let ours = views::gateway(tx, row.id, now, known)?;
+        let theirs = world.gateway_view(row.id, now);
+        same(&ours, &theirs, &format!("seed {seed}, gateway"));
+    }
+    for row in spread(world.gateway_replicas()) {
+        let ours = views::gateway_replica(tx, row.id, now, known)?;
+        let theirs = world.gateway_replica_view(row.id, now);
+        same(&ours, &theirs, &format!("seed {seed}, gateway replica"));
+    }
+    for row in spread(world.volumes()) {
+        let ours = views::volume(tx, row.id, now, known)?;
+        same(
+            &ours,
+            &world.volume_view(row.id, now),
+            &format!("seed {seed}, volume"),
         );
     }
     Ok(())

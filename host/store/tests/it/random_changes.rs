@@ -5,16 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dstack_api::fleets::FleetStatus;
+use dstack_api::gateways::{GatewayReplicaStatus, GatewayStatus};
 use dstack_api::instances::{HealthStatus, InstanceStatus, InstanceTerminationReason};
 use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::runs::{RunStatus, RunTerminationReason};
-use dstack_backend_types::BackendType;
+use dstack_api::volumes::VolumeStatus;
+use dstack_backend_types::{BackendType, VolumeAttachmentData};
 use dstack_engine::changes::{
-    Actor, Changes, CleanupRow, EventRow, EventTarget, FleetPatch, Guard, Hint, InstancePatch,
-    JobPatch, MachineRef, NewInstance, Pipeline, RunPatch, TargetKind,
+    Actor, Changes, CleanupRow, EventRow, EventTarget, FleetPatch, GatewayPatch,
+    GatewayReplicaPatch, Guard, Hint, InstancePatch, JobPatch, MachineRef, NewInstance, Pipeline,
+    RunPatch, TargetKind, VolumePatch,
 };
-use dstack_engine::ids::{FleetId, Ids, InstanceId, JobId, ProjectId, RunId, UserId};
-use dstack_engine::model::{CloudAttempt, Stop};
+use dstack_engine::ids::{
+    FleetId, GatewayId, GatewayReplicaId, Ids, InstanceId, JobId, ProjectId, RunId, UserId,
+    VolumeId,
+};
+use dstack_engine::model::{AttachmentRow, CloudAttempt, GatewayReplicaRow, Stop};
 use dstack_engine::world::World;
 use dstack_store::apply::{Applied, Refusal};
 use jiff::Timestamp;
@@ -92,6 +98,9 @@ struct Known {
     jobs: Vec<JobId>,
     instances: Vec<InstanceId>,
     fleets: Vec<FleetId>,
+    volumes: Vec<VolumeId>,
+    gateways: Vec<GatewayId>,
+    replicas: Vec<GatewayReplicaId>,
 }
 
 impl Known {
@@ -101,6 +110,9 @@ impl Known {
             jobs: world.jobs().map(|it| it.id).collect(),
             instances: world.instances().map(|it| it.id).collect(),
             fleets: world.fleets().map(|it| it.id).collect(),
+            volumes: world.volumes().map(|it| it.id).collect(),
+            gateways: world.gateways().map(|it| it.id).collect(),
+            replicas: world.gateway_replicas().map(|it| it.id).collect(),
         }
     }
 }
@@ -155,7 +167,7 @@ pub(crate) fn random_changes(
 
 fn guard(ids: &mut Ids, known: &Known) -> Option<Guard> {
     let unknown = ids.below(10) == 0;
-    Some(match ids.below(9) {
+    Some(match ids.below(11) {
         0 => Guard::RunIs(
             pick(ids, &known.runs)?,
             vec![pick(ids, RunStatus::ALL)?, pick(ids, RunStatus::ALL)?],
@@ -177,6 +189,8 @@ fn guard(ids: &mut Ids, known: &Known) -> Option<Guard> {
         ),
         6 => Guard::FleetHasMoreThan(pick(ids, &known.fleets)?, small(ids, 4)),
         7 => Guard::FleetUnused(pick(ids, &known.fleets)?),
+        8 => Guard::VolumeFree(pick(ids, &known.volumes)?, ids.below(2) == 0),
+        9 => Guard::VolumeUnused(pick(ids, &known.volumes)?),
         _ if unknown => Guard::LatestSubmission(JobId(Uuid::max())),
         _ => Guard::LatestSubmission(pick(ids, &known.jobs)?),
     })
@@ -204,6 +218,24 @@ fn new_rows(
         }
         changes.new_fleets.push(fleet);
     }
+    let name = format!("vol-{}", ids.below(4));
+    if !world.volumes().any(|it| *it.name == *name) && ids.below(3) == 0 {
+        let mut volume = rows::volume(made.user, made.project, made.number(), &name);
+        volume.status = pick(ids, VolumeStatus::ALL).unwrap();
+        changes.new_volumes.push(volume);
+    }
+    if ids.below(12) == 0 {
+        let number = made.number();
+        changes
+            .new_gateways
+            .push(rows::gateway(made.project, number));
+    }
+    if let Some(gateway) = pick(ids, &known.gateways).filter(|_| ids.below(6) == 0) {
+        let mut replica = rows::gateway_replica(made.project, gateway, made.number());
+        replica.replica_num = small(ids, 3);
+        replica.created_at = some_time(ids, now);
+        changes.new_gateway_replicas.push(replica);
+    }
     if ids.below(12) == 0 {
         let number = made.number();
         let mut run = rows::run(made.user, made.project, number);
@@ -217,6 +249,9 @@ fn new_rows(
                 job.job_num = job_num;
                 let mut spec = (*job.spec).clone();
                 spec.jobs_per_replica = 2;
+                spec.volumes = Some(rows::parsed(json!([
+                    {"name": ["vol-0", "vol-1"], "path": "/a"}, {"name": "vol-2", "path": "/b"},
+                ])));
                 job.spec = Arc::new(spec);
                 changes.new_jobs.push(job);
             }
@@ -309,6 +344,23 @@ fn patches(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes, n
             changes.instances.push(patch);
         }
     }
+    if let Some(id) = pick(ids, &known.volumes).filter(|_| ids.below(3) == 0) {
+        changes.volumes.push(volume_patch(ids, id, now));
+    }
+    if let Some(id) = pick(ids, &known.gateways).filter(|_| ids.below(3) == 0) {
+        changes.gateways.push(gateway_patch(ids, id, now));
+    }
+    if let Some(id) = pick(ids, &known.replicas).filter(|_| ids.below(3) == 0) {
+        let is_over = |it: &GatewayReplicaRow| it.status == GatewayReplicaStatus::Terminated;
+        let over = world
+            .gateway_replicas()
+            .find(|it| it.id == id)
+            .is_some_and(is_over);
+        let mut patch = replica_patch(ids, id, now);
+        patch.status = patch.status.filter(|_| !over);
+        changes.gateway_replicas.push(patch);
+    }
+    holds(ids, world, known, changes, now);
     if let Some(id) = pick(ids, &known.fleets).filter(|_| ids.below(5) == 0) {
         let spec = world.fleet(id).map(|it| Arc::clone(&it.spec));
         changes.fleets.push(FleetPatch {
@@ -322,6 +374,82 @@ fn patches(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes, n
             consolidated_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
             deleted: (ids.below(12) == 0).then_some(true),
             ..FleetPatch::of(id)
+        });
+    }
+}
+
+fn volume_patch(ids: &mut Ids, id: VolumeId, now: Timestamp) -> VolumePatch {
+    VolumePatch {
+        status: sometimes(ids, |ids| pick(ids, VolumeStatus::ALL).unwrap()),
+        status_message: sometimes(ids, |ids| sometimes(ids, |_| "no".to_owned())),
+        last_job_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
+        attempted_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
+        provisioning_data: sometimes(ids, |ids| {
+            sometimes(ids, |ids| Arc::new(rows::parsed(rows::disk(price(ids)))))
+        }),
+        delete_asked: sometimes(ids, |ids| ids.below(4) == 0),
+        first_end_failure_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
+        // What is deleted stays deleted.
+        deleted_at: (ids.below(12) == 0).then(|| Some(some_time(ids, now))),
+        ..VolumePatch::of(id)
+    }
+}
+
+fn gateway_patch(ids: &mut Ids, id: GatewayId, now: Timestamp) -> GatewayPatch {
+    GatewayPatch {
+        status: sometimes(ids, |ids| pick(ids, GatewayStatus::ALL).unwrap()),
+        status_message: sometimes(ids, |ids| sometimes(ids, |_| "no".to_owned())),
+        attempted_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
+        load_balancer: sometimes(ids, |ids| {
+            sometimes(ids, |_| {
+                Arc::new(rows::parsed(json!({"hostname": "lb.example.com"})))
+            })
+        }),
+        scale_attempt: sometimes(ids, |ids| small(ids, 15)),
+        scaled_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
+        delete_asked: sometimes(ids, |ids| ids.below(4) == 0),
+        first_end_failure_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
+        deleted_at: (ids.below(12) == 0).then(|| Some(some_time(ids, now))),
+        ..GatewayPatch::of(id)
+    }
+}
+
+fn replica_patch(ids: &mut Ids, id: GatewayReplicaId, now: Timestamp) -> GatewayReplicaPatch {
+    GatewayReplicaPatch {
+        status: sometimes(ids, |ids| pick(ids, GatewayReplicaStatus::ALL).unwrap()),
+        status_message: sometimes(ids, |ids| sometimes(ids, |_| "no".to_owned())),
+        attempted_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
+        provisioning_data: sometimes(ids, |ids| {
+            sometimes(ids, |_| {
+                let machine =
+                    json!({"instance_id": "i-1", "ip_address": "10.0.0.1", "region": "eu"});
+                Arc::new(rows::parsed(machine))
+            })
+        }),
+        connect_tries: sometimes(ids, |ids| small(ids, 30)),
+        registered: sometimes(ids, |ids| ids.below(2) == 0),
+        first_end_failure_at: sometimes(ids, |ids| sometimes(ids, |ids| some_time(ids, now))),
+        ..GatewayReplicaPatch::of(id)
+    }
+}
+
+/// Jobs take volumes and let go of them.
+fn holds(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes, now: Timestamp) {
+    let held: Vec<_> = world.attachments().collect();
+    if let Some(row) = pick(ids, &held).filter(|_| ids.below(3) == 0) {
+        changes.detached.push((row.volume_id, row.job_id));
+    }
+    let (volume, job) = (pick(ids, &known.volumes), pick(ids, &known.jobs));
+    let instance = pick(ids, &known.instances);
+    if let (Some(volume_id), Some(job_id), Some(instance_id)) = (volume, job, instance) {
+        changes.attachments.push(AttachmentRow {
+            volume_id,
+            job_id,
+            instance_id,
+            data: sometimes(ids, |ids| VolumeAttachmentData {
+                device_name: sometimes(ids, |_| "/dev/sdf".to_owned()),
+            }),
+            detach_began_at: sometimes(ids, |ids| some_time(ids, now)),
         });
     }
 }
@@ -427,7 +555,7 @@ fn cleanup(ids: &mut Ids, made: &Made, now: Timestamp) -> CleanupRow {
 /// Hints to the pipeline that a row will be in once the changes are written.
 fn hints(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes) {
     for _ in 0..ids.below(4) {
-        let hint = match ids.below(4) {
+        let hint = match ids.below(5) {
             0 => pick(ids, &known.runs).map(|id| Hint {
                 pipeline: Pipeline::Runs,
                 id: id.0,
@@ -438,6 +566,10 @@ fn hints(ids: &mut Ids, world: &World, known: &Known, changes: &mut Changes) {
             }),
             2 => pick(ids, &known.fleets).map(|id| Hint {
                 pipeline: Pipeline::Fleets,
+                id: id.0,
+            }),
+            3 => pick(ids, &known.volumes).map(|id| Hint {
+                pipeline: Pipeline::Volumes,
                 id: id.0,
             }),
             _ => pick(ids, &known.jobs).and_then(|id| {

@@ -4,13 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dstack_api::fleets::FleetStatus;
+use dstack_api::gateways::{GatewayReplicaStatus, GatewayStatus};
 use dstack_api::instances::{HealthStatus, InstanceStatus};
 use dstack_api::jobs::JobStatus;
 use dstack_api::runs::RunStatus;
+use dstack_api::volumes::VolumeStatus;
 use dstack_backend_types::BackendType;
 use dstack_engine::changes::{CleanupRow, MachineRef};
-use dstack_engine::ids::{FleetId, InstanceId, JobId, ProjectId, RunId, UserId};
-use dstack_engine::model::{FleetRow, InstanceRow, JobRow, RunRow, Stop};
+use dstack_engine::ids::{
+    FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, ProjectId, RunId, UserId, VolumeId,
+};
+use dstack_engine::model::{
+    FleetRow, GatewayReplicaRow, GatewayRow, InstanceRow, JobRow, RunRow, Stop, VolumeRow,
+};
 use dstack_store::{DbError, Tx, fleets, instances, jobs, runs};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -53,6 +59,86 @@ pub(crate) fn run_with_job(world: &SmallWorld, number: u128) -> (RunRow, JobRow)
     let run = run(world.user, world.project, number);
     let job = job(&run, number);
     (run, job)
+}
+
+pub(crate) fn gateway(project: ProjectId, number: u128) -> GatewayRow {
+    let name = format!("gw-{number}");
+    GatewayRow {
+        id: GatewayId(Uuid::from_u128(number)),
+        project_id: project,
+        name: name.as_str().into(),
+        configuration: Arc::new(parsed(json!({
+            "type": "gateway", "backend": "aws", "name": name, "region": "eu-west-1", "domain": "*.example.com",
+        }))),
+        status: GatewayStatus::Submitted,
+        status_message: None,
+        created_at: at(100),
+        last_processed_at: at(100),
+        provider_ref: format!("gref{number}").into(),
+        attempted_at: None,
+        load_balancer: None,
+        scale_attempt: 0,
+        scaled_at: None,
+        delete_asked: false,
+        first_end_failure_at: None,
+        deleted_at: None,
+    }
+}
+
+pub(crate) fn gateway_replica(
+    project: ProjectId,
+    gateway: GatewayId,
+    number: u128,
+) -> GatewayReplicaRow {
+    GatewayReplicaRow {
+        id: GatewayReplicaId(Uuid::from_u128(number)),
+        gateway_id: gateway,
+        project_id: project,
+        name: format!("gw-{number}").into(),
+        replica_num: 0,
+        status: GatewayReplicaStatus::Submitted,
+        status_message: None,
+        created_at: at(100),
+        last_processed_at: at(100),
+        provider_ref: format!("rref{number}").into(),
+        attempted_at: None,
+        provisioning_data: None,
+        connect_tries: 0,
+        registered: false,
+        first_end_failure_at: None,
+    }
+}
+
+pub(crate) fn volume(user: UserId, project: ProjectId, number: u128, name: &str) -> VolumeRow {
+    VolumeRow {
+        id: VolumeId(Uuid::from_u128(number)),
+        project_id: project,
+        user_id: user,
+        name: name.into(),
+        configuration: Arc::new(parsed(json!({
+            "type": "volume", "backend": "aws", "name": name, "region": "eu-west-1", "size": 100,
+            "auto_cleanup_duration": 3600,
+        }))),
+        external: false,
+        status: VolumeStatus::Submitted,
+        status_message: None,
+        created_at: at(100),
+        last_processed_at: at(100),
+        last_job_at: None,
+        provider_ref: format!("ref{number}").into(),
+        attempted_at: None,
+        provisioning_data: None,
+        delete_asked: false,
+        first_end_failure_at: None,
+        deleted_at: None,
+    }
+}
+
+pub(crate) fn disk(price: f64) -> serde_json::Value {
+    json!({
+        "backend": "aws", "volume_id": "vol-1", "size_gb": 100, "availability_zone": "eu-west-1a", "price": price,
+        "attachable": true, "detachable": true,
+    })
 }
 
 pub(crate) fn fleet(project: ProjectId, number: u128) -> FleetRow {

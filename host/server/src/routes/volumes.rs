@@ -1,0 +1,85 @@
+//! `/api/volumes/list`, `/api/project/{project_name}/volumes/…`
+
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use dstack_api::volumes::{
+    CreateVolumeRequest, DeleteVolumesRequest, GetVolumeRequest, ListVolumesRequest, Volume,
+};
+use dstack_backend_types::BackendType;
+
+use crate::app::App;
+use crate::compat::Client;
+use crate::compat::view::is_known;
+use crate::error::ApiError;
+use crate::extract::{Authenticated, Body, Member, OptionalBody};
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/api/volumes/list", post(list))
+        .route(
+            "/api/project/{project_name}/volumes/list",
+            post(list_of_project),
+        )
+        .route("/api/project/{project_name}/volumes/get", post(get))
+        .route("/api/project/{project_name}/volumes/create", post(create))
+        .route("/api/project/{project_name}/volumes/delete", post(delete))
+}
+
+async fn list(
+    State(app): State<App>,
+    caller: Authenticated,
+    client: Client,
+    OptionalBody(request): OptionalBody<ListVolumesRequest>,
+) -> Result<Json<Vec<Volume>>, ApiError> {
+    let found = app.volumes.list(&caller, request).await?;
+    Ok(Json(readable(found, &client)))
+}
+
+async fn list_of_project(
+    State(app): State<App>,
+    Member(access): Member,
+    client: Client,
+) -> Result<Json<Vec<Volume>>, ApiError> {
+    let found = app.volumes.of_project(&access).await?;
+    Ok(Json(readable(found, &client)))
+}
+
+async fn get(
+    State(app): State<App>,
+    Member(access): Member,
+    Body(request): Body<GetVolumeRequest>,
+) -> Result<Json<Volume>, ApiError> {
+    Ok(Json(app.volumes.get(&access, request.name).await?))
+}
+
+/// The row is there at once; the disk follows.
+async fn create(
+    State(app): State<App>,
+    Member(access): Member,
+    Body(request): Body<CreateVolumeRequest>,
+) -> Result<Json<Volume>, ApiError> {
+    Ok(Json(app.volumes.create(&access, request).await?))
+}
+
+/// Answers at once; the volume is gone when `get` no longer finds it.
+async fn delete(
+    State(app): State<App>,
+    Member(access): Member,
+    Body(request): Body<DeleteVolumesRequest>,
+) -> Result<Json<()>, ApiError> {
+    app.volumes.delete(&access, request.names).await?;
+    Ok(Json(()))
+}
+
+/// The official client breaks on a list with a backend that it does not know.
+fn readable(mut found: Vec<Volume>, client: &Client) -> Vec<Volume> {
+    if !client.ours {
+        let backend = |volume: &Volume| {
+            let name = volume.configuration.get("backend")?.as_str()?;
+            Some(BackendType::new(name.to_owned()))
+        };
+        found.retain(|volume| backend(volume).is_some_and(|name| is_known(&name)));
+    }
+    found
+}
