@@ -16,14 +16,14 @@ pub enum DbError {
         /// Who holds it, as far as its lock file tells.
         holder: String,
     },
-    /// The file was written by dstack's Python server.
+    /// The database was written by dstack's Python server.
     #[error(
-        "the database {path} belongs to the Python dstack server (it has a table alembic_version), which this \
-         server does not read; start with another DSTACK_SERVER_DIR or DSTACK_DATABASE_URL, or move the file away"
+        "the database {database} belongs to the Python dstack server (it has a table alembic_version), which this \
+         server does not read; start with another DSTACK_SERVER_DIR or DSTACK_DATABASE_URL, or move it away"
     )]
     Foreign {
-        /// The database file.
-        path: PathBuf,
+        /// The database file, or the address without its password.
+        database: String,
     },
     /// A newer release has migrated this database.
     #[error(
@@ -46,16 +46,68 @@ pub enum DbError {
     },
     /// A database address of a kind that this build does not speak.
     #[error(
-        "the database address {url:?} is not supported; use a file path or sqlite:///absolute/path"
+        "the database address {url:?} is not supported; use postgres://user:password@host:port/name, a file path or \
+         sqlite:///absolute/path"
     )]
     Unsupported {
         /// The scheme of the address (never the whole one: it may carry a password).
         url: String,
     },
+    /// A PostgreSQL address makes no sense.
+    #[error("the database address cannot be used: {reason}; look at DSTACK_DATABASE_URL")]
+    Address {
+        /// What is wrong, without anything of the password.
+        reason: String,
+    },
+    /// The database server does not answer, or the connection was lost. If that was during the commit of a write, the write may
+    /// have happened.
+    #[error(
+        "the database {place} does not answer: {reason}; is it running, and is DSTACK_DATABASE_URL right?"
+    )]
+    Unreachable {
+        /// The address without the password.
+        place: String,
+        /// What the system or the database said.
+        reason: String,
+    },
+    /// User, password or rights are refused.
+    #[error(
+        "the database {place} refuses this user: {reason}; look at user and password in DSTACK_DATABASE_URL"
+    )]
+    Login {
+        /// The address without the password.
+        place: String,
+        /// What the database said.
+        reason: String,
+    },
+    /// The database server has no database of this name.
+    #[error("there is no database {place}; make it first: CREATE DATABASE … OWNER …")]
+    NoDatabase {
+        /// The address without the password.
+        place: String,
+    },
+    /// A standby, or a database set to be read only.
+    #[error(
+        "the database {place} only allows reading; DSTACK_DATABASE_URL must lead to the primary server"
+    )]
+    ReadOnly {
+        /// The address without the password.
+        place: String,
+    },
+    /// The database server is older than what is used of it.
+    #[error("the database {place} is PostgreSQL {found}; version {needed} or newer is needed")]
+    TooOld {
+        /// The address without the password.
+        place: String,
+        /// The main version found.
+        found: i64,
+        /// The oldest main version that works.
+        needed: i64,
+    },
     /// A unique constraint refused the row.
     #[error("a row with the same {what} exists already")]
     Conflict {
-        /// The columns of the constraint, for example `users.name`.
+        /// The columns of the constraint, for example `users.name`, or its name, `users_name`.
         what: String,
     },
     /// A row that must exist is not there.

@@ -12,7 +12,7 @@ use crate::instances::InstancesFilter;
 use crate::runs::RunsFilter;
 use crate::{DbError, Page, Store, StoreConfig, Tx, Value};
 use crate::{
-    cleanups, events, fleets, guards, instances, jobs, lease, probes, projects, runs,
+    cleanups, events, fleets, guards, instances, jobs, lease, logs, probes, projects, runs,
     side_resources, ssh_hosts, traffic, users, views,
 };
 
@@ -62,6 +62,7 @@ async fn pipelines_and_views_never_scan_a_table() {
         for (what, sql) in [
             ("claim", sql.claim),
             ("next", sql.next),
+            ("waiting", sql.waiting),
             ("held", sql.held),
             ("extend", sql.extend),
             ("release", sql.release),
@@ -91,6 +92,10 @@ async fn pipelines_and_views_never_scan_a_table() {
         one("living", guards::LIVING),
         one("used", guards::USED),
         one("newer", guards::NEWER),
+        one("end of a log", logs::LAST),
+        one("a log from a line", logs::FROM),
+        one("a log from a time", logs::AFTER),
+        one("a log backwards", logs::BEFORE),
         one("token", users::BY_TOKEN),
         one("project by name", projects::BY_NAME),
         one("role", projects::ROLE),

@@ -78,6 +78,10 @@ macro_rules! claim {
                 "SELECT x.look_again_at FROM ", $table, " x WHERE ", $rows,
                 " AND (x.lock_expires_at IS NULL OR x.lock_expires_at <= ?1) ORDER BY x.look_again_at LIMIT 1"
             ),
+            waiting: sql!(
+                "SELECT count(*), min(x.look_again_at) FROM ", $table, " x WHERE ", $rows, " AND x.look_again_at <= ?1 \
+                 AND (x.lock_expires_at IS NULL OR x.lock_expires_at <= ?1)"
+            ),
             held: sql!("SELECT 1 FROM ", $table, " WHERE id = ?1 AND lock_token = ?2"),
             extend: sql!(
                 "UPDATE ", $table, " SET look_again_at = CASE WHEN look_again_at = lock_expires_at THEN ?3 \
@@ -113,6 +117,7 @@ macro_rules! release_of {
 pub(crate) struct PipelineSql {
     pub(crate) claim: Sql,
     pub(crate) next: Sql,
+    pub(crate) waiting: Sql,
     pub(crate) held: Sql,
     pub(crate) extend: Sql,
     pub(crate) release: Sql,
@@ -255,6 +260,18 @@ pub fn next_due(
     tx.first(statements(pipeline).next, params![now], |mut row| {
         row.take()
     })
+}
+
+/// How many rows are due that nobody holds, and since when the first of them.
+pub fn waiting(
+    tx: &mut dyn Tx,
+    pipeline: Pipeline,
+    now: Timestamp,
+) -> Result<(u64, Option<Timestamp>), DbError> {
+    let found = tx.first(statements(pipeline).waiting, params![now], |mut row| {
+        Ok((row.take()?, row.take()?))
+    })?;
+    Ok(found.unwrap_or_default())
 }
 
 /// Extends leases; answers those that are still held. What is missing from the answer is lost: its holder stops.

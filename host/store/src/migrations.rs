@@ -6,31 +6,42 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::error::DbError;
 
-struct Migration {
-    number: i64,
+pub(crate) struct Migration {
+    pub(crate) number: i64,
     sqlite: &'static str,
+    pub(crate) postgres: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[
+pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration {
         number: 1,
         sqlite: include_str!("migrations/sqlite/0001_init.sql"),
+        postgres: include_str!("migrations/postgres/0001_init.sql"),
     },
     Migration {
         number: 2,
         sqlite: include_str!("migrations/sqlite/0002_ssh_hosts.sql"),
+        postgres: include_str!("migrations/postgres/0002_ssh_hosts.sql"),
     },
     Migration {
         number: 3,
         sqlite: include_str!("migrations/sqlite/0003_side_resources.sql"),
+        postgres: include_str!("migrations/postgres/0003_side_resources.sql"),
     },
     Migration {
         number: 4,
         sqlite: include_str!("migrations/sqlite/0004_run_images.sql"),
+        postgres: include_str!("migrations/postgres/0004_run_images.sql"),
     },
     Migration {
         number: 5,
         sqlite: include_str!("migrations/sqlite/0005_services.sql"),
+        postgres: include_str!("migrations/postgres/0005_services.sql"),
+    },
+    Migration {
+        number: 6,
+        sqlite: include_str!("migrations/sqlite/0006_replicas.sql"),
+        postgres: include_str!("migrations/postgres/0006_replicas.sql"),
     },
     Migration {
         number: 6,
@@ -42,7 +53,12 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// Brings the schema to the newest number.
+/// The newest number of this release.
+pub(crate) fn known() -> i64 {
+    MIGRATIONS.last().map_or(0, |it| it.number)
+}
+
+/// Brings the schema of a SQLite file to the newest number.
 pub(crate) fn migrate(connection: &mut Connection) -> Result<(), DbError> {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     tx.execute_batch(
@@ -53,7 +69,7 @@ pub(crate) fn migrate(connection: &mut Connection) -> Result<(), DbError> {
         [],
         |row| row.get(0),
     )?;
-    let known = MIGRATIONS.last().map_or(0, |it| it.number);
+    let known = known();
     if found > known {
         return Err(DbError::TooNew { found, known });
     }

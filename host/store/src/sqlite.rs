@@ -1,5 +1,7 @@
 //! SQLite: opening a file safely, and a transaction on one of its connections.
 
+pub(crate) mod threads;
+
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -81,7 +83,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, DbError> {
         .map_err(open)?;
     if foreign > 0 {
         return Err(DbError::Foreign {
-            path: path.to_owned(),
+            database: path.display().to_string(),
         });
     }
     connection
@@ -205,6 +207,25 @@ impl Tx for SqliteTx<'_> {
         while let Some(row) = rows.next()? {
             each(Row::new(row))?;
         }
+        Ok(())
+    }
+
+    fn begin_part(&mut self) -> Result<(), DbError> {
+        self.connection
+            .prepare_cached("SAVEPOINT part")?
+            .execute([])?;
+        Ok(())
+    }
+
+    fn end_part(&mut self, keeps: bool) -> Result<(), DbError> {
+        if !keeps {
+            self.connection
+                .prepare_cached("ROLLBACK TO SAVEPOINT part")?
+                .execute([])?;
+        }
+        self.connection
+            .prepare_cached("RELEASE SAVEPOINT part")?
+            .execute([])?;
         Ok(())
     }
 

@@ -2,67 +2,25 @@
 //!
 //! Writers queue up; the writer thread takes what has queued (at most [`GROUP`]) into one transaction, each write in
 //! its own savepoint, commits once, and only then answers. So a hundred small writes cost one commit, a failed write
-//! undoes itself alone, and an answer means that the change is in the file.
+//! undoes itself alone, and an answer means that the change is in the database.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rusqlite::Connection;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config::{Database, StoreConfig};
 use crate::error::DbError;
-use crate::sqlite::{self, SqliteTx};
+use crate::news::{Clock, Ears, Heard, News};
 use crate::tx::Tx;
+use crate::{postgres, sqlite};
 
 /// The most writes in one transaction.
 pub const GROUP: usize = 64;
 /// Queued requests before callers have to wait.
-const QUEUE: usize = 1024;
-
-/// Where the database is and how many threads read it.
-#[derive(Debug, Clone)]
-pub struct StoreConfig {
-    /// The SQLite file; its folder is made when missing.
-    pub path: PathBuf,
-    /// Threads that read; each has its own connection.
-    pub readers: usize,
-    /// Whether events are written down.
-    pub keeps_events: bool,
-}
-
-impl StoreConfig {
-    /// A file with the usual two readers.
-    #[must_use]
-    pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            readers: 2,
-            keeps_events: true,
-        }
-    }
-
-    /// From a database address: `sqlite:///absolute/path`, also in the form `sqlite+aiosqlite:///…`, or a bare path.
-    ///
-    /// # Errors
-    /// Any other scheme.
-    pub fn from_url(url: &str) -> Result<Self, DbError> {
-        let Some((scheme, rest)) = url.split_once("://") else {
-            return Ok(Self::file(url));
-        };
-        match scheme {
-            // Three slashes are a relative path and four an absolute one in one convention, three an absolute one in
-            // the other; paths of servers are absolute in practice, so both are read as absolute.
-            "sqlite" | "sqlite+aiosqlite" if rest.starts_with('/') => {
-                Ok(Self::file(format!("/{}", rest.trim_start_matches('/'))))
-            }
-            _ => Err(DbError::Unsupported {
-                url: format!("{scheme}://…"),
-            }),
-        }
-    }
-}
+pub(crate) const QUEUE: usize = 1024;
 
 /// The handle to the database; clones share it.
 #[derive(Clone)]
@@ -71,16 +29,26 @@ pub struct Store {
 }
 
 struct Inner {
-    writes: Option<mpsc::Sender<Box<dyn WriteJob>>>,
-    reads: Option<mpsc::Sender<ReadJob>>,
+    queues: Option<Queues>,
     threads: Vec<JoinHandle<()>>,
-    path: PathBuf,
+    database: Database,
+    ears: Arc<Ears>,
+    clock: Arc<Clock>,
 }
 
-type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
+/// The ways to the threads; the threads end when these are dropped.
+pub(crate) struct Queues {
+    pub(crate) writes: mpsc::Sender<Box<dyn WriteJob>>,
+    pub(crate) reads: mpsc::Sender<ReadJob>,
+    /// Where there are other replicas to be told.
+    pub(crate) news: Option<mpsc::Sender<News>>,
+}
+
+/// A queued read: given its snapshot, or why there is none.
+pub(crate) type ReadJob = Box<dyn FnOnce(Result<&mut dyn Tx, DbError>) + Send>;
 
 /// A queued write: run inside its savepoint, answered after the commit.
-trait WriteJob: Send {
+pub(crate) trait WriteJob: Send {
     /// Runs the closure; true keeps its changes.
     fn run(&mut self, tx: &mut dyn Tx) -> bool;
     /// Replaces the result when the transaction as a whole failed.
@@ -137,45 +105,69 @@ impl Store {
     /// Opens the database, migrates it, and starts the threads.
     ///
     /// # Errors
-    /// Another server uses the file, the file is not ours or too new, or it cannot be opened.
+    /// Another server uses the file, the database is not ours or too new, or it cannot be opened or reached.
     pub fn open(config: StoreConfig) -> Result<Self, DbError> {
-        let lock = sqlite::lock(&config.path)?;
-        let mut writer = sqlite::open_writer(&config.path)?;
-        crate::migrations::migrate(&mut writer)?;
-        // This process alone has the file, so whoever held a lease is gone.
-        let keeps_events = config.keeps_events;
-        crate::lease::release_all(&mut SqliteTx {
-            connection: &writer,
-            keeps_events,
-        })?;
-        let (writes, queue) = mpsc::channel(QUEUE);
-        let mut threads = vec![spawn("db-write", move || {
-            write_loop(&writer, queue, keeps_events);
-            drop(writer);
-            drop(lock);
-        })?];
-        let (reads, queue) = mpsc::channel(QUEUE);
-        let queue = Arc::new(Mutex::new(queue));
-        for _ in 0..config.readers.max(1) {
-            let connection = sqlite::open_reader(&config.path)?;
-            let queue = queue.clone();
-            threads.push(spawn("db-read", move || read_loop(&connection, &queue))?);
-        }
+        let (ears, clock) = (Arc::<Ears>::default(), Arc::<Clock>::default());
+        let (queues, threads) = match &config.database {
+            Database::Sqlite(path) => sqlite::threads::open(&config, path)?,
+            Database::Postgres(address) => {
+                postgres::open(&config, address, (ears.clone(), clock.clone()))?
+            }
+        };
         let inner = Inner {
-            writes: Some(writes),
-            reads: Some(reads),
+            queues: Some(queues),
             threads,
-            path: config.path,
+            database: config.database,
+            ears,
+            clock,
         };
         Ok(Self {
             inner: Arc::new(inner),
         })
     }
 
-    /// The database file.
+    /// The database.
     #[must_use]
-    pub fn path(&self) -> &std::path::Path {
-        &self.inner.path
+    pub fn database(&self) -> &Database {
+        &self.inner.database
+    }
+
+    /// Whether other servers may work on the same database.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self.inner.database, Database::Postgres(_))
+    }
+
+    /// The time that all servers of this database share, in the precision of its columns.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    /// How far the clock of this machine is ahead of the database's; zero where they are the same.
+    #[must_use]
+    pub fn clock_skew(&self) -> SignedDuration {
+        self.inner.clock.skew()
+    }
+
+    /// Tells the other servers of this database something, if there can be any. After a commit only.
+    pub fn tell(&self, news: News) {
+        let queue = self.inner.queues.as_ref().and_then(|it| it.news.as_ref());
+        if let Some(queue) = queue
+            && queue.try_send(news).is_err()
+        {
+            tracing::debug!(
+                "there are too many news for the other servers; they look by themselves"
+            );
+        }
+    }
+
+    /// Calls this with what the other servers tell, for the rest of the store's life. It must not block. Only the first call
+    /// counts.
+    pub fn listen(&self, ear: impl Fn(Heard) + Send + Sync + 'static) {
+        if !self.inner.ears.set(Box::new(ear)) {
+            tracing::warn!("somebody listens to the news already");
+        }
     }
 
     /// Reads in one consistent snapshot, on a reading thread.
@@ -213,14 +205,18 @@ impl Store {
         F: FnOnce(&mut dyn Tx) -> Result<T, E> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job: ReadJob = Box::new(move |connection| {
+        let job: ReadJob = Box::new(move |snapshot| {
+            let found = match snapshot {
+                Ok(tx) => guarded(|| work(tx)),
+                Err(error) => Err(E::from(error)),
+            };
             // The caller may have gone away: nobody to tell.
-            drop(reply.send(in_snapshot(connection, work)));
+            drop(reply.send(found));
         });
-        let Some(reads) = &self.inner.reads else {
+        let Some(queues) = &self.inner.queues else {
             return Err(DbError::Closed.into());
         };
-        reads.send(job).await.map_err(|_| DbError::Closed)?;
+        queues.reads.send(job).await.map_err(|_| DbError::Closed)?;
         answer.await.unwrap_or_else(|_| Err(DbError::Closed.into()))
     }
 
@@ -240,18 +236,17 @@ impl Store {
             result: None,
             reply,
         });
-        let Some(writes) = &self.inner.writes else {
+        let Some(queues) = &self.inner.queues else {
             return Err(DbError::Closed.into());
         };
-        writes.send(job).await.map_err(|_| DbError::Closed)?;
+        queues.writes.send(job).await.map_err(|_| DbError::Closed)?;
         answer.await.unwrap_or_else(|_| Err(DbError::Closed.into()))
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.writes = None;
-        self.reads = None;
+        self.queues = None;
         let me = std::thread::current().id();
         for thread in self.threads.drain(..) {
             // The last handle may be dropped by a closure on one of these threads, which cannot wait for itself.
@@ -262,92 +257,14 @@ impl Drop for Inner {
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, DbError> {
+pub(crate) fn spawn(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, DbError> {
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(work)
         .map_err(|error| DbError::Sql {
             reason: format!("cannot start the thread {name}: {error}"),
         })
-}
-
-fn read_loop(connection: &Connection, queue: &Mutex<mpsc::Receiver<ReadJob>>) {
-    loop {
-        // One reader waits in the queue, the others for the mutex; a job is taken by exactly one.
-        let job = queue
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .blocking_recv();
-        let Some(job) = job else { return };
-        job(connection);
-    }
-}
-
-fn in_snapshot<T, E, F>(connection: &Connection, work: F) -> Result<T, E>
-where
-    E: From<DbError>,
-    F: FnOnce(&mut dyn Tx) -> Result<T, E>,
-{
-    statement(connection, "BEGIN")?;
-    let result = guarded(|| {
-        work(&mut SqliteTx {
-            connection,
-            keeps_events: false,
-        })
-    });
-    statement(connection, "ROLLBACK")?;
-    result
-}
-
-fn write_loop(
-    connection: &Connection,
-    mut queue: mpsc::Receiver<Box<dyn WriteJob>>,
-    keeps_events: bool,
-) {
-    let mut group: Vec<Box<dyn WriteJob>> = Vec::with_capacity(GROUP);
-    while let Some(first) = queue.blocking_recv() {
-        group.push(first);
-        while group.len() < GROUP
-            && let Ok(next) = queue.try_recv()
-        {
-            group.push(next);
-        }
-        let failed = write_group(connection, &mut group, keeps_events).err();
-        if let Some(error) = &failed {
-            tracing::error!(%error, writes = group.len(), "a group of writes was not committed");
-            if !connection.is_autocommit()
-                && let Err(error) = statement(connection, "ROLLBACK")
-            {
-                tracing::error!(%error, "a failed group of writes could not be rolled back");
-            }
-        }
-        for job in group.drain(..) {
-            job.answer(failed.as_ref());
-        }
-    }
-}
-
-fn write_group(
-    connection: &Connection,
-    group: &mut [Box<dyn WriteJob>],
-    keeps_events: bool,
-) -> Result<(), DbError> {
-    statement(connection, "BEGIN IMMEDIATE")?;
-    let mut tx = SqliteTx {
-        connection,
-        keeps_events,
-    };
-    for job in group {
-        statement(connection, "SAVEPOINT one")?;
-        if !job.run(&mut tx) {
-            statement(connection, "ROLLBACK TO one")?;
-        }
-        statement(connection, "RELEASE one")?;
-    }
-    statement(connection, "COMMIT")
-}
-
-fn statement(connection: &Connection, text: &str) -> Result<(), DbError> {
-    connection.prepare_cached(text)?.execute([])?;
-    Ok(())
 }

@@ -250,6 +250,9 @@ pub(crate) fn json_opt<T: Serialize>(
 }
 
 /// One transaction. Table functions take `&mut dyn Tx` and never begin or end one.
+///
+/// After a statement has failed, the transaction is over: PostgreSQL undoes all of it. What may fail and be lived with runs in
+/// [`attempt`](#method.attempt).
 pub trait Tx {
     /// Which database is behind.
     fn dialect(&self) -> Dialect;
@@ -262,11 +265,26 @@ pub trait Tx {
         params: &[Value<'_>],
         each: &mut dyn FnMut(Row<'_>) -> Result<(), DbError>,
     ) -> Result<(), DbError>;
+    /// Begins a part that can be undone by itself. Use [`attempt`](#method.attempt).
+    fn begin_part(&mut self) -> Result<(), DbError>;
+    /// Ends the part that was begun last, with or without what it has changed.
+    fn end_part(&mut self, keeps: bool) -> Result<(), DbError>;
     /// Runs a statement without results; answers how many rows it changed.
     fn change(&mut self, text: &str, params: &[Value<'_>]) -> Result<u64, DbError>;
 }
 
 impl dyn Tx + '_ {
+    /// Runs a part of the transaction that may fail: then it alone is undone, and the transaction goes on.
+    pub fn attempt<T>(
+        &mut self,
+        work: impl FnOnce(&mut dyn Tx) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
+        self.begin_part()?;
+        let result = work(self);
+        self.end_part(result.is_ok())?;
+        result
+    }
+
     /// All rows, converted.
     pub fn all<T>(
         &mut self,

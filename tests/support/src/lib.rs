@@ -6,4 +6,5 @@ pub mod corpus;
 #[cfg(test)]
 mod examples;
 pub mod hostile;
+pub mod postgres;
 pub mod server;

@@ -23,6 +23,7 @@ const PACKAGES: &[&str] = &[
     "git",
     "procps",
     "e2fsprogs",
+    "postgresql",
 ];
 
 /// The package of the official server, from PyPI.

@@ -1,16 +1,16 @@
 use std::time::Duration;
 
-use dstack_store::{DbError, Store, StoreConfig, meta};
+use dstack_store::{Database, DbError, Store, StoreConfig, meta};
 
-use crate::support::open;
+use crate::support::{open, open_file};
 
 #[tokio::test]
 async fn what_is_answered_is_in_the_file() {
-    let test = open();
+    let test = open_file();
     test.write(|tx| meta::set(tx, "colour", "green"))
         .await
         .unwrap();
-    let path = test.path().to_owned();
+    let path = test.path();
     let folder = test.folder;
     drop(test.store);
     let again = Store::open(StoreConfig::file(path)).unwrap();
@@ -107,7 +107,7 @@ async fn readers_see_one_snapshot_and_cannot_write() {
 
 #[tokio::test]
 async fn a_second_server_on_the_file_is_refused_and_told_why() {
-    let test = open();
+    let test = open_file();
     let config = StoreConfig::file(test.path());
     let refused = Store::open(config.clone()).err().unwrap();
     assert!(matches!(refused, DbError::InUse { .. }), "{refused}");
@@ -138,8 +138,8 @@ async fn the_python_servers_file_is_refused_untouched() {
 
 #[tokio::test]
 async fn a_newer_schema_is_refused() {
-    let test = open();
-    let path = test.path().to_owned();
+    let test = open_file();
+    let path = test.path();
     let folder = test.folder;
     drop(test.store);
     let other = rusqlite::Connection::open(&path).unwrap();
@@ -158,22 +158,31 @@ async fn a_newer_schema_is_refused() {
 #[test]
 fn only_its_owner_reads_the_file() {
     use std::os::unix::fs::PermissionsExt;
-    let test = open();
+    let test = open_file();
     let mode = std::fs::metadata(test.path()).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0, "{mode:o}");
 }
 
 #[test]
 fn addresses_name_a_file_or_are_refused_without_their_password() {
-    let path = |url: &str| StoreConfig::from_url(url).map(|it| it.path.display().to_string());
+    let path = |url: &str| {
+        StoreConfig::from_url(url).map(|it| match it.database {
+            Database::Sqlite(path) => path.display().to_string(),
+            Database::Postgres(address) => address.to_string(),
+        })
+    };
     assert_eq!(path("data/x.db").unwrap(), "data/x.db");
     assert_eq!(path("sqlite:///var/x.db").unwrap(), "/var/x.db");
     assert_eq!(path("sqlite+aiosqlite:////var/x.db").unwrap(), "/var/x.db");
-    let refused = path("postgres://me:hunter2@db/dstack")
+    assert_eq!(
+        path("postgres://me:hunter2@db/dstack").unwrap(),
+        "me@db:5432/dstack"
+    );
+    let refused = path("mysql://me:hunter2@db/dstack")
         .unwrap_err()
         .to_string();
     assert!(
-        refused.contains("postgres") && !refused.contains("hunter2"),
+        refused.contains("mysql") && !refused.contains("hunter2"),
         "{refused}"
     );
 }

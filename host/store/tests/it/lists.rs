@@ -183,7 +183,7 @@ async fn users_are_found_by_token_name_and_pattern() {
         );
         assert_eq!(users::by_name_any_case(tx, "ann_1")?.unwrap().id, ann.id);
         assert!(
-            users::insert(tx, &user("ANN_1", 3))
+            tx.attempt(|tx| users::insert(tx, &user("ANN_1", 3)))
                 .unwrap_err()
                 .is_conflict()
         );
@@ -239,7 +239,8 @@ async fn users_are_found_by_token_name_and_pattern() {
             id: Uuid::from_u128(10),
             ..key.clone()
         };
-        assert!(users::add_public_key(tx, &twin).unwrap_err().is_conflict());
+        let refused = tx.attempt(|tx| users::add_public_key(tx, &twin));
+        assert!(refused.unwrap_err().is_conflict());
         assert_eq!(users::public_keys(tx, admin)?, [key]);
         assert!(users::delete_public_key(tx, admin, Uuid::from_u128(9))?);
         assert!(!users::delete_public_key(tx, admin, Uuid::from_u128(9))?);
@@ -283,7 +284,7 @@ async fn projects_show_members_in_the_order_in_which_they_joined() {
         open_project.is_public = true;
         projects::insert(tx, &open_project)?;
         assert!(
-            projects::insert(tx, &project("OPEN", 5, admin))
+            tx.attempt(|tx| projects::insert(tx, &project("OPEN", 5, admin)))
                 .unwrap_err()
                 .is_conflict()
         );

@@ -1,4 +1,4 @@
-//! The store on real SQLite files.
+//! The store on real SQLite files, and once more on a real PostgreSQL server (`postgres.rs`).
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(
     clippy::too_many_lines,
@@ -10,6 +10,7 @@ mod differential;
 mod leases;
 mod ledger;
 mod lists;
+mod postgres;
 mod random_changes;
 mod rows;
 mod services;

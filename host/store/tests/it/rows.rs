@@ -378,7 +378,8 @@ async fn a_name_is_free_again_once_its_run_is_deleted() {
         runs::insert(tx, &world.run, at(100))?;
         let (mut twin, _) = run_with_job(&world, 2);
         twin.name = world.run.name.clone();
-        assert!(runs::insert(tx, &twin, at(100)).unwrap_err().is_conflict());
+        let refused = tx.attempt(|tx| runs::insert(tx, &twin, at(100)));
+        assert!(refused.unwrap_err().is_conflict());
         world.run.deleted = true;
         world.run.id = RunId(Uuid::from_u128(3));
         runs::insert(tx, &world.run, at(100))?;

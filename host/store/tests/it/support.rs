@@ -1,16 +1,26 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use dstack_api::projects::ProjectRole;
 use dstack_api::users::GlobalRole;
 use dstack_engine::ids::{ProjectId, UserId};
 use dstack_store::projects::ProjectRow;
 use dstack_store::users::{UserRow, token_hash};
 use dstack_store::{DbError, Sealed, Store, StoreConfig, Tx, projects, users};
+use dstack_test_support::postgres::create_database;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-/// A store in a folder of its own.
+/// A store of its own: a file in a folder, or a database of the PostgreSQL server that this run of the tests is for.
 pub(crate) struct TestStore {
     pub(crate) store: Store,
     pub(crate) folder: tempfile::TempDir,
+}
+
+impl TestStore {
+    /// The SQLite file, where it is one.
+    pub(crate) fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("sqlite.db")
+    }
 }
 
 impl std::ops::Deref for TestStore {
@@ -20,7 +30,26 @@ impl std::ops::Deref for TestStore {
     }
 }
 
+/// The PostgreSQL server that the tests are run on once more; see `postgres.rs`.
+#[expect(clippy::disallowed_methods, reason = "tests have no settings")]
+pub(crate) fn server_of_this_run() -> Option<String> {
+    std::env::var("DSTACK_TEST_POSTGRES_URL").ok()
+}
+
 pub(crate) fn open() -> TestStore {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let Some(root) = server_of_this_run() else {
+        return open_file();
+    };
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let url = create_database(&root, &format!("run{number}")).unwrap();
+    let store = Store::open(StoreConfig::from_url(&url).unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    TestStore { store, folder }
+}
+
+/// A store on SQLite, whatever the run is for.
+pub(crate) fn open_file() -> TestStore {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(StoreConfig::file(folder.path().join("sqlite.db"))).unwrap();
     TestStore { store, folder }
