@@ -12,8 +12,9 @@ use uuid::Uuid;
 
 use crate::agent_files::AgentFiles;
 use crate::compat::{self, version::Version};
-use crate::logs::FileLogs;
+use crate::logs::{DatabaseLogs, FileLogs, Logs};
 use crate::metrics::Metrics;
+use crate::pipelines::Stats;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
 use crate::services::backends::Backends;
@@ -87,6 +88,8 @@ pub struct Parts {
     pub clouds: Arc<dyn Clouds>,
     /// The agents' files.
     pub(crate) agents: AgentFiles,
+    /// What the pipelines count.
+    pub(crate) stats: Stats,
     /// Wakes pipelines.
     pub hints: HintSink,
 }
@@ -110,12 +113,13 @@ pub struct State {
     /// Encryption.
     pub keyring: Keyring,
     /// Logs of jobs.
-    pub logs: FileLogs,
+    pub logs: Logs,
     /// The backends of all projects.
     pub clouds: Arc<dyn Clouds>,
     pub(crate) plugins: Plugins,
     pub(crate) agents: AgentFiles,
     pub(crate) metrics: Metrics,
+    pub(crate) stats: Stats,
     pub(crate) backends: Arc<Backends>,
     pub(crate) sections: Arc<Sections>,
     pub(crate) permissions: Permissions,
@@ -140,6 +144,15 @@ impl Deref for App {
     }
 }
 
+/// Files of this machine are no use to the other servers of a shared database.
+fn logs(store: &Store, settings: &Settings) -> Logs {
+    if store.is_shared() && settings.logs_dir.is_none() {
+        Logs::Database(DatabaseLogs::new(store.clone()))
+    } else {
+        Logs::Files(FileLogs::new(settings.logs_root()))
+    }
+}
+
 impl App {
     /// Puts the services together.
     #[must_use]
@@ -154,6 +167,7 @@ impl App {
             sections,
             clouds,
             agents,
+            stats,
             hints,
         } = parts;
         let users = Arc::new(Users::new(store.clone(), keyring.clone(), permissions));
@@ -166,7 +180,7 @@ impl App {
         ));
         let pulls = Arc::new(Pulls::default());
         Self(Arc::new(State {
-            logs: FileLogs::new(settings.logs_root()),
+            logs: logs(&store, &settings),
             version: compat::server_version(&settings.version),
             projects: Projects::new(
                 store.clone(),
@@ -206,7 +220,8 @@ impl App {
             store,
             keyring,
             clouds,
-            metrics: Metrics::new(&plugins),
+            metrics: Metrics::new(&plugins, stats.clone()),
+            stats,
             plugins,
             backends,
             sections,

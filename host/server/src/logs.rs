@@ -1,11 +1,12 @@
-//! Logs of jobs, in files: one per submission and producer, one JSON object a line, only ever appended to.
+//! Logs of jobs. In files: one per submission and producer, one JSON object a line, only ever appended to.
 //!
 //! ```text
 //! <root>/projects/<project>/logs/<run>/<submission>/job.log
 //!                                                   runner.log
 //! ```
-//! A page's token is a byte offset, so that the last page of a long log costs as much as the first one.
+//! or, where several servers share a database and no folder, in the database. A page's token in a file is a byte offset, so that the last page of a long log costs as much as the first one.
 
+mod database;
 mod file;
 mod line;
 mod news;
@@ -16,7 +17,41 @@ use dstack_api::logs::JobSubmissionLogs;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+pub use database::DatabaseLogs;
 pub use file::FileLogs;
+
+/// Where logs are kept.
+#[derive(Debug, Clone)]
+pub enum Logs {
+    /// In files of this machine, or of a folder that several machines share.
+    Files(FileLogs),
+    /// In the database that several servers share.
+    Database(DatabaseLogs),
+}
+
+impl Logs {
+    /// Adds entries at the end, in their order. When this answers, a reader sees them.
+    ///
+    /// # Errors
+    /// The file system or the database; then none of the entries may be taken as stored.
+    pub async fn append(&self, key: &LogKey, entries: Vec<LogEntry>) -> Result<(), LogError> {
+        match self {
+            Self::Files(logs) => logs.append(key, entries).await,
+            Self::Database(logs) => logs.append(key, entries).await,
+        }
+    }
+
+    /// Reads a page. A log that is not there is empty.
+    ///
+    /// # Errors
+    /// A token that is none of ours, the file system or the database.
+    pub async fn poll(&self, key: &LogKey, query: LogQuery) -> Result<LogPage, LogError> {
+        match self {
+            Self::Files(logs) => logs.poll(key, query).await,
+            Self::Database(logs) => logs.poll(key, query).await,
+        }
+    }
+}
 
 /// Whose output it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,6 +124,9 @@ pub enum LogError {
     /// The token is none of ours.
     #[error("Invalid next_token: {0}. Must be a non-negative integer.")]
     BadToken(String),
+    /// The database refused.
+    #[error("cannot use the logs of the database")]
+    Database(#[from] dstack_store::DbError),
     /// The file system refused.
     #[error("cannot use the log file {path}")]
     Io {

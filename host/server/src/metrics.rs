@@ -2,6 +2,8 @@
 //!
 //! Numbers are taken when they are asked for: a collector reads what its part of the server counts anyway.
 
+mod pipelines;
+
 use std::fmt;
 
 use dstack_plugins::{
@@ -14,13 +16,16 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::pipelines::Stats;
+
 /// All metrics of the server.
 pub(crate) struct Metrics(Registry);
 
 impl Metrics {
-    /// With the numbers of the plugins.
-    pub(crate) fn new(plugins: &Plugins) -> Self {
+    /// With the numbers of the plugins and of the pipelines.
+    pub(crate) fn new(plugins: &Plugins, stats: Stats) -> Self {
         let mut registry = Registry::default();
+        registry.register_collector(Box::new(pipelines::OfPipelines(stats)));
         registry.register_collector(Box::new(OfPlugins(plugins.clone())));
         Self(registry)
     }

@@ -22,6 +22,8 @@ mod probes;
 mod runner_orders;
 mod runs;
 mod side_resources;
+mod stats;
+mod turn;
 mod upkeep;
 mod volume_calls;
 mod volumes;
@@ -35,9 +37,10 @@ use dstack_store::Store;
 use dstack_store::views::Known;
 use jiff::Timestamp;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::agent_files::AgentFiles;
-use crate::logs::FileLogs;
+use crate::logs::Logs;
 use crate::machines::Machines;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
@@ -45,6 +48,7 @@ use crate::services::keyring::Keyring;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
+pub(crate) use stats::{BOUNDS_S, Counted, Stats};
 pub use wake::Hints;
 
 /// What a step may touch.
@@ -52,7 +56,7 @@ pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) clouds: Arc<dyn Clouds>,
     pub(crate) machines: Machines,
-    pub(crate) logs: FileLogs,
+    pub(crate) logs: Logs,
     pub(crate) keyring: Keyring,
     pub(crate) agents: AgentFiles,
     pub(crate) logins: own_hosts::Logins,
@@ -71,6 +75,9 @@ pub(crate) struct Context {
     pub(crate) facts: facts::Facts,
     pub(crate) log_times: job_logs::LastTimes,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) stats: Stats,
+    /// This server among those of the database, until it ends.
+    pub(crate) replica: Uuid,
 }
 
 /// What the server hands to the pipelines at start.
@@ -78,13 +85,14 @@ pub(crate) struct Parts {
     pub(crate) store: Store,
     pub(crate) clouds: Arc<dyn Clouds>,
     pub(crate) machines: Machines,
-    pub(crate) logs: FileLogs,
+    pub(crate) logs: Logs,
     pub(crate) keyring: Keyring,
     pub(crate) agents: AgentFiles,
     pub(crate) settings: Arc<Settings>,
     pub(crate) hints: Hints,
     pub(crate) tasks: Tasks,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) stats: Stats,
 }
 
 impl Context {
@@ -125,17 +133,14 @@ impl Context {
             facts: facts::Facts::default(),
             log_times: job_logs::LastTimes::default(),
             pulls: parts.pulls,
+            stats: parts.stats,
+            replica: Uuid::new_v4(),
         }
     }
 
-    /// The time of decisions, cut to what rows keep.
-    #[expect(
-        clippy::unused_self,
-        reason = "time comes from the context, so that a test can stop it"
-    )]
+    /// The time of decisions and leases: the database's where several servers share one, cut to what rows keep.
     pub(crate) fn now(&self) -> Timestamp {
-        let now = Timestamp::now();
-        Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
+        self.store.now()
     }
 }
 

@@ -3,8 +3,10 @@
 //! "Set" means any value, even an empty one. Sizes are bytes, times are seconds.
 
 mod backends;
+mod database;
 
 pub use backends::{AgentDownloads, BackendCalls};
+pub use database::DatabaseUse;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -104,6 +106,8 @@ pub struct Settings {
     pub server_dir: PathBuf,
     /// `DSTACK_DATABASE_URL`; none is the SQLite file `<dir>/data/sqlite.db`.
     pub database_url: Option<Secret<String>>,
+    /// How PostgreSQL is used.
+    pub database_use: DatabaseUse,
     /// `DSTACK_SERVER_HOST` (127.0.0.1): address to listen on.
     pub host: String,
     /// `DSTACK_SERVER_PORT` (3000): port to listen on; 0 takes a free one.
@@ -182,7 +186,8 @@ pub struct Settings {
     pub plugin_dir: Option<PathBuf>,
     /// `DSTACK_SERVER_DRAIN` (60 s): how long requests and steps may take to end at a stop.
     pub drain: Duration,
-    /// `DSTACK_SERVER_LOGS_SHARED_DIR`: folder of the log files when several replicas share one; none is below `dir`.
+    /// `DSTACK_SERVER_LOGS_SHARED_DIR`: folder of the log files when several replicas share one; none is below `dir`, or with
+    /// PostgreSQL the database.
     pub logs_dir: Option<PathBuf>,
     /// Where machines download the agents from, when it is not this server.
     pub agent_downloads: AgentDownloads,
@@ -214,6 +219,7 @@ impl Settings {
         Ok(Self {
             server_dir,
             database_url: read.secret("DSTACK_DATABASE_URL"),
+            database_use: database::database_use(&read)?,
             host: read.text_or("DSTACK_SERVER_HOST", "127.0.0.1"),
             port: read.number("DSTACK_SERVER_PORT", 3000, "a port")?,
             url: read

@@ -2,6 +2,7 @@
 
 mod config;
 mod host_services;
+mod replicas;
 mod sections;
 
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use axum::serve::ListenerExt as _;
 use dstack_backend_types::Secret;
 use dstack_plugins::{Plugins, PluginsConfig};
 use dstack_remote::Remote;
-use dstack_store::{DbError, Store, StoreConfig};
+use dstack_store::{Address, Database, DbError, Store, StoreConfig};
 use tokio::net::TcpListener;
 
 use crate::agent_files::AgentFiles;
@@ -135,6 +136,10 @@ impl Server {
 
         let config = config::load_or_create(&settings)?;
         let store = Store::open(store_config(&settings)?)?;
+        if store.is_shared() {
+            // Its machines are out of the other servers' reach.
+            settings.local_backend.get_or_insert(false);
+        }
         plugins.isolation.extend(config.isolation.clone());
         // Right after the folder of the variable, if there is one.
         let second = usize::from(settings.plugin_dir.is_some()).min(plugins.folders.len());
@@ -164,11 +169,13 @@ impl Server {
         ));
         let clouds: Arc<dyn Clouds> =
             Arc::new(PluginClouds::new(plugins.clone(), backends.clone()));
-        let hints = Hints::default();
+        let hints = Hints::of(store.clone());
+        replicas::listen(&store, &hints, &backends, &host_keys);
         let sink: HintSink = {
             let hints = hints.clone();
             Arc::new(move |sent| hints.send(sent))
         };
+        let stats = pipelines::Stats::default();
         let app = App::new(Parts {
             settings,
             store,
@@ -179,6 +186,7 @@ impl Server {
             sections: sections.clone(),
             clouds,
             agents: agents.clone(),
+            stats: stats.clone(),
             hints: sink,
         });
         let admin_token = prepare(&app, config).await?;
@@ -202,6 +210,7 @@ impl Server {
                 hints,
                 tasks: tasks.clone(),
                 pulls: app.pulls.clone(),
+                stats,
             });
         }
         Ok(Self {
@@ -291,12 +300,20 @@ impl Server {
 }
 
 fn store_config(settings: &Settings) -> Result<StoreConfig, DbError> {
-    let config = match &settings.database_url {
+    let mut config = match &settings.database_url {
         Some(url) => StoreConfig::from_url(url.expose())?,
         None => StoreConfig::file(settings.sqlite_path()),
     };
+    let how = &settings.database_use;
+    if let Database::Postgres(_) = config.database {
+        // One connection writes, one is for news.
+        config.readers = how.connections - 2;
+        let direct = how.direct_url.as_ref();
+        config.direct = direct.map(|url| Address::parse(url.expose())).transpose()?;
+    }
     Ok(StoreConfig {
         keeps_events: settings.events_ttl.is_some(),
+        command_timeout: how.command_timeout,
         ..config
     })
 }

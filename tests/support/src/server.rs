@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -68,7 +69,8 @@ pub fn wait_for<T>(
 /// A server process with its own home, and a client that knows it.
 #[derive(Debug)]
 pub struct TestServer {
-    home: tempfile::TempDir,
+    home: Arc<tempfile::TempDir>,
+    log: PathBuf,
     port: u16,
     child: Option<Child>,
     env: Vec<(String, String)>,
@@ -92,6 +94,31 @@ impl TestServer {
     /// If no folder or port can be had.
     pub fn prepare(env: &[(&str, &str)]) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("dstack-test.").tempdir()?;
+        Self::with_home(Arc::new(home), env)
+    }
+
+    /// One more server on the home of this one, not started yet, with a port of its own and these variables. Both share a
+    /// database that the variables must name. The client of each goes to its own server.
+    ///
+    /// # Errors
+    /// If no port can be had.
+    pub fn replica(&mut self, env: &[(&str, &str)]) -> Result<Self> {
+        let mut replica = Self::with_home(Arc::clone(&self.home), env)?;
+        for server in [self, &mut replica] {
+            let url = server.url();
+            let own = [
+                ("DSTACK_SERVER_URL", url.as_str()),
+                ("DSTACK_TOKEN", ADMIN_TOKEN),
+                ("DSTACK_PROJECT", "main"),
+                ("DSTACK_DO_NOT_UPDATE_DEFAULT_PROJECT", "1"),
+            ];
+            let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            server.env.extend(own);
+        }
+        Ok(replica)
+    }
+
+    fn with_home(home: Arc<tempfile::TempDir>, env: &[(&str, &str)]) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let env = env
             .iter()
@@ -102,8 +129,17 @@ impl TestServer {
             .timeout_global(Some(Duration::from_secs(60)))
             .build()
             .into();
+        let is_first = !home.path().join("server.log").exists();
+        let log = if is_first {
+            "server.log".to_owned()
+        } else {
+            format!("server-{port}.log")
+        };
+        let log = home.path().join(log);
+        fs::write(&log, "")?;
         Ok(Self {
             home,
+            log,
             port,
             child: None,
             env,
@@ -132,7 +168,7 @@ impl TestServer {
     /// What the server has logged.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.home().join("server.log")).unwrap_or_default()
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// A command with this server's home and no variables of the caller's own client.
@@ -160,7 +196,7 @@ impl TestServer {
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
-            .open(self.home().join("server.log"))?;
+            .open(&self.log)?;
         let child = self
             .command(&bin_dir().join("dstack"))
             .args([

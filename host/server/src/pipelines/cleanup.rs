@@ -8,22 +8,23 @@ use dstack_store::DbError;
 use dstack_store::cleanups::{self, QueuedCleanup};
 use jiff::SignedDuration;
 
-use super::Context;
+use super::{Context, turn};
 use crate::ports::CloudMachine;
 
 /// How often the queue is looked at when nothing wakes it.
 const LOOK: Duration = Duration::from_secs(30);
+/// Work that one server at a time does.
+pub(super) const TURN: &str = "cleanup";
 /// Entries in one pass.
 const BATCH: u32 = 32;
 
 /// Runs until the server stops.
 pub(crate) async fn run(cx: Arc<Context>) {
     loop {
-        let ended = match pass(&cx).await {
-            Ok(count) => super::side_resources::pass(&cx)
-                .await
-                .map(|more| count + more),
-            Err(error) => Err(error),
+        let (ended, rest) = match turn::take(&cx, TURN).await {
+            Ok(true) => (passes(&cx).await, LOOK),
+            Ok(false) => (Ok(0), turn::AGAIN),
+            Err(error) => (Err(error), LOOK),
         };
         match ended {
             Ok(0) => {}
@@ -33,9 +34,21 @@ pub(crate) async fn run(cx: Arc<Context>) {
         tokio::select! {
             () = cx.tasks.stopping() => return,
             () = cx.cleanup.notified() => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(rest) => {}
         }
     }
+}
+
+/// In one's turn: every queue once.
+async fn passes(cx: &Context) -> Result<usize, DbError> {
+    let ended = match pass(cx).await {
+        Ok(count) => super::side_resources::pass(cx)
+            .await
+            .map(|more| count + more),
+        Err(error) => Err(error),
+    };
+    turn::give_back(cx, TURN).await;
+    ended
 }
 
 /// Works on what is due; how many entries are done with.
@@ -47,6 +60,9 @@ async fn pass(cx: &Context) -> Result<usize, DbError> {
         .await?;
     let mut done = 0;
     for entry in due {
+        if !turn::take(cx, TURN).await? {
+            break;
+        }
         let id = entry.id;
         match end(cx, &entry).await {
             Ok(()) => {

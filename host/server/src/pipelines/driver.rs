@@ -52,7 +52,7 @@ pub(crate) trait Pipe: Send + Sync + 'static {
 
 /// Runs a pipeline until the server stops.
 pub(crate) async fn run<P: Pipe>(cx: Arc<Context>) {
-    let Some(wake) = cx.hints.of(P::PIPELINE) else {
+    let Some(wake) = cx.hints.clock(P::PIPELINE) else {
         return;
     };
     let permits = Arc::new(Semaphore::new(P::WORKERS));
@@ -70,7 +70,7 @@ pub(crate) async fn run<P: Pipe>(cx: Arc<Context>) {
 
 /// Claims what can be started at once, and starts it.
 async fn start_due<P: Pipe>(cx: &Arc<Context>, permits: &Arc<Semaphore>) -> Result<(), DbError> {
-    let Some(wake) = cx.hints.of(P::PIPELINE) else {
+    let Some(wake) = cx.hints.clock(P::PIPELINE) else {
         return Ok(());
     };
     let free = permits.available_permits();
@@ -102,9 +102,13 @@ async fn start_due<P: Pipe>(cx: &Arc<Context>, permits: &Arc<Semaphore>) -> Resu
         wake.begin(row.0);
         cx.heart.add(key);
         let cx = Arc::clone(cx);
+        cx.stats.begin(P::PIPELINE);
         cx.clone().tasks.spawn("pipeline step", async move {
+            let began = Instant::now();
             // A panic in a step must not take the loop with it: the row is due again when its lease ends.
             let done = tokio::spawn(P::step(Arc::clone(&cx), lease)).await;
+            let is_good = matches!(done, Ok(Ok(_)));
+            cx.stats.end(P::PIPELINE, began.elapsed(), is_good);
             let look_again = match done {
                 Ok(Ok(look_again)) => look_again,
                 Ok(Err(error)) => {
@@ -118,7 +122,7 @@ async fn start_due<P: Pipe>(cx: &Arc<Context>, permits: &Arc<Semaphore>) -> Resu
             };
             cx.heart.remove(key);
             drop(permit);
-            if let Some(wake) = cx.hints.of(P::PIPELINE) {
+            if let Some(wake) = cx.hints.clock(P::PIPELINE) {
                 wake.end(row.0, look_again);
             }
         });

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::Context;
-use crate::logs::{LogEntry, LogError, LogKey, LogQuery, Producer};
+use crate::logs::{LogEntry, LogError, LogKey, LogQuery, Logs, Producer};
 
 /// The last stored time of each log in use, in microseconds.
 ///
@@ -58,9 +58,12 @@ pub(super) async fn store(
 async fn append(cx: &Context, key: &LogKey, events: Vec<LogEvent>) -> Result<(), LogError> {
     let id = (key.submission, key.producer);
     let known = cx.log_times.all().get(&id).copied();
-    let last = match known {
-        Some(last) => last,
-        None => last_stored(cx, key).await?,
+    let last = match (&cx.logs, known) {
+        // It looks by itself.
+        (Logs::Database(_), _) => i64::MIN,
+        // Another server may have written since.
+        (Logs::Files(_), Some(last)) if !cx.store.is_shared() => last,
+        (Logs::Files(_), _) => last_stored(cx, key).await?,
     };
     let mut events = timed(events);
     events.retain(|(at, _)| at.as_microsecond() > last);

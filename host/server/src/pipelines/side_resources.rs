@@ -7,7 +7,7 @@ use dstack_store::DbError;
 use dstack_store::side_resources::{self, LedgerEntry};
 use jiff::SignedDuration;
 
-use super::Context;
+use super::{Context, cleanup, turn};
 
 /// Entries in one pass.
 const BATCH: u32 = 256;
@@ -34,6 +34,9 @@ pub(super) async fn pass(cx: &Context) -> Result<usize, DbError> {
     later(cx, entries(owned), OWNED_AGAIN, false).await?;
     let mut done = 0;
     for group in groups(entries(left)) {
+        if !turn::take(cx, cleanup::TURN).await? {
+            break;
+        }
         done += end(cx, group).await?;
     }
     Ok(done)

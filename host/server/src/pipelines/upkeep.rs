@@ -16,6 +16,7 @@ const BATCH: u32 = 500;
 /// Runs until the server stops.
 pub(crate) async fn run(cx: Arc<Context>) {
     loop {
+        cx.watches.drop_old();
         match drop_old_events(&cx.store, cx.settings.events_ttl, cx.now()).await {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "old events deleted"),

@@ -6,14 +6,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dstack_engine::changes::{Hint, Pipeline};
+use dstack_store::{News, Store};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// Wakes pipelines. Clones share the same alarm clocks.
-#[derive(Debug, Clone)]
-pub struct Hints(Arc<HashMap<Pipeline, Wake>>);
+/// Wakes pipelines, here and on the other servers of the database. Clones share the same alarm clocks.
+#[derive(Clone, Default)]
+pub struct Hints {
+    wakes: Wakes,
+    store: Option<Store>,
+}
 
-impl Default for Hints {
+impl std::fmt::Debug for Hints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Hints").field(&self.wakes).finish()
+    }
+}
+
+/// The alarm clocks of this server. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Wakes(Arc<HashMap<Pipeline, Wake>>);
+
+impl Default for Wakes {
     fn default() -> Self {
         Self(Arc::new(
             Pipeline::ALL
@@ -24,9 +38,9 @@ impl Default for Hints {
     }
 }
 
-impl Hints {
-    /// Wakes the pipelines of rows that a committed transaction has made due.
-    pub fn send(&self, hints: &[Hint]) {
+impl Wakes {
+    /// Another server has made these rows due.
+    pub(crate) fn wake(&self, hints: &[Hint]) {
         for hint in hints {
             if let Some(wake) = self.0.get(&hint.pipeline) {
                 wake.hinted(hint.id);
@@ -34,8 +48,40 @@ impl Hints {
         }
     }
 
-    pub(crate) fn of(&self, pipeline: Pipeline) -> Option<&Wake> {
-        self.0.get(&pipeline)
+    /// Any row may be due.
+    pub(crate) fn wake_all(&self) {
+        for wake in self.0.values() {
+            wake.all_hinted();
+        }
+    }
+}
+
+impl Hints {
+    /// Wakes the pipelines of rows that a committed transaction has made due.
+    pub fn send(&self, hints: &[Hint]) {
+        self.wakes.wake(hints);
+        if let Some(store) = &self.store
+            && !hints.is_empty()
+        {
+            store.tell(News::Hints(hints.to_vec()));
+        }
+    }
+
+    /// Also for the other servers of this database.
+    #[must_use]
+    pub fn of(store: Store) -> Self {
+        Self {
+            wakes: Wakes::default(),
+            store: Some(store),
+        }
+    }
+
+    pub(crate) fn wakes(&self) -> Wakes {
+        self.wakes.clone()
+    }
+
+    pub(crate) fn clock(&self, pipeline: Pipeline) -> Option<&Wake> {
+        self.wakes.0.get(&pipeline)
     }
 }
 
@@ -70,6 +116,14 @@ impl Wake {
         if let Some(hinted) = self.rows().get_mut(&row) {
             *hinted = true;
             return;
+        }
+        self.after(Duration::ZERO);
+    }
+
+    /// Any row may be due, also one that is being worked on.
+    fn all_hinted(&self) {
+        for hinted in self.rows().values_mut() {
+            *hinted = true;
         }
         self.after(Duration::ZERO);
     }
@@ -146,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn a_hint_wakes_at_once_and_a_timer_later() {
         let hints = Hints::default();
-        let wake = hints.of(Pipeline::Runs).unwrap();
+        let wake = hints.clock(Pipeline::Runs).unwrap();
         wake.due().await; // the first look after the start
         wake.after(Duration::from_secs(3600));
         hints.send(&[hint(Uuid::nil())]);
@@ -162,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn a_hint_during_a_step_is_kept_until_its_end() {
         let hints = Hints::default();
-        let wake = hints.of(Pipeline::Runs).unwrap();
+        let wake = hints.clock(Pipeline::Runs).unwrap();
         wake.due().await;
         let row = Uuid::from_u128(7);
         wake.begin(row);

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dstack_agent_protocol::runner::PullResponse;
 use dstack_agent_protocol::shim::TaskStatus;
@@ -20,12 +20,16 @@ use super::Context;
 /// The longest poll; agents answer earlier by themselves.
 const LONGEST: Duration = Duration::from_secs(8);
 
+/// A watch from before this was of use to nobody.
+const OLD: Duration = Duration::from_secs(120);
+
 /// The watches that are armed.
 #[derive(Default)]
 pub(crate) struct Watches(Mutex<HashMap<JobId, Watch>>);
 
 struct Watch {
     task: AbortHandle,
+    armed: Instant,
     /// What the runner answered, and the position that was asked for.
     answer: Option<(i64, PullResponse)>,
 }
@@ -65,6 +69,11 @@ impl Watches {
             .map(|(_, answer)| answer)
     }
 
+    /// Ends the watches of jobs that another server has taken over since.
+    pub(crate) fn drop_old(&self) {
+        self.all().retain(|_, watch| watch.armed.elapsed() < OLD);
+    }
+
     /// Ends the watch of a job.
     pub(crate) fn drop_job(&self, job: JobId) {
         drop(self.all().remove(&job));
@@ -75,7 +84,12 @@ impl Watches {
 pub(crate) fn arm(cx: &Arc<Context>, job: JobId, at: Address, target: Target, at_most: Duration) {
     let wait = at_most.min(LONGEST);
     let task = tokio::spawn(watch(Arc::clone(cx), job, at, target, wait)).abort_handle();
-    drop(cx.watches.all().insert(job, Watch { task, answer: None }));
+    let watch = Watch {
+        task,
+        armed: Instant::now(),
+        answer: None,
+    };
+    drop(cx.watches.all().insert(job, watch));
 }
 
 async fn watch(cx: Arc<Context>, job: JobId, at: Address, target: Target, wait: Duration) {

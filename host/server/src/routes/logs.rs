@@ -85,6 +85,10 @@ pub(super) async fn poll(
 fn refused(error: LogError) -> ApiError {
     match error {
         LogError::BadToken(_) => ApiError::refused(error.to_string()),
+        LogError::Database(ref source) => {
+            tracing::error!(%error, %source, "cannot read logs");
+            ApiError::refused("Failed to poll logs from log storage")
+        }
         LogError::Io { ref source, .. } => {
             tracing::error!(%error, %source, "cannot read logs");
             ApiError::refused("Failed to poll logs from log storage")

@@ -26,6 +26,7 @@ pub(super) async fn show(State(app): State<App>, headers: HeaderMap) -> Result<R
             return Err(ApiError::access_denied());
         }
     }
+    app.stats.look(&app.store).await?;
     let text = app
         .metrics
         .text()

@@ -11,7 +11,7 @@ use dstack_plugins::{CallError, Plugins};
 use dstack_store::backends::{self, BackendRow};
 use dstack_store::instances::{self, InstancesFilter};
 use dstack_store::projects::ProjectRow;
-use dstack_store::{Page, Store};
+use dstack_store::{News, Page, Store, Topic};
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -109,7 +109,16 @@ impl Backends {
         serde_json::from_str(text.expose()).map_err(|error| internal(&error))
     }
 
+    /// Another server has changed what projects have; opened backends are opened anew where their configuration is another.
+    pub(crate) fn reread(&self) {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+
     fn forget(&self, project: ProjectId) {
+        self.store.tell(News::Changed(Topic::Backends));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Whether `local` is on anywhere depends on all projects.
         known.clear();

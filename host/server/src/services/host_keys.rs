@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dstack_remote::HostKeys;
 use dstack_store::instances::{self, InstancesFilter};
-use dstack_store::{DbError, Page, Store, meta};
+use dstack_store::{DbError, News, Page, Store, Topic, meta};
 use tokio::runtime::Handle;
 
 const PREFIX: &str = "host-key ";
@@ -26,12 +26,7 @@ impl StoredHostKeys {
     /// # Panics
     /// Outside of a tokio runtime.
     pub(crate) async fn load(store: Store) -> Result<Arc<Self>, DbError> {
-        let mut known = store
-            .read(|tx| meta::starting_with(tx, PREFIX))
-            .await?
-            .into_iter()
-            .filter_map(|(name, key)| Some((name.strip_prefix(PREFIX)?.to_owned(), key)))
-            .collect::<HashMap<_, _>>();
+        let mut known = stored(&store).await?;
         if !known.is_empty() {
             let gone = gone(&store, &known).await?;
             known.retain(|machine, _| !gone.contains(machine));
@@ -49,9 +44,27 @@ impl StoredHostKeys {
         }))
     }
 
+    /// Another server has met machines for the first time: their keys hold here too.
+    pub(crate) fn reread(self: &Arc<Self>) {
+        let keys = Arc::clone(self);
+        self.runtime.spawn(async move {
+            match stored(&keys.store).await {
+                Ok(found) => keys.known().extend(found),
+                Err(error) => tracing::error!(%error, "host keys cannot be read"),
+            }
+        });
+    }
+
     fn known(&self) -> MutexGuard<'_, HashMap<String, String>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn stored(store: &Store) -> Result<HashMap<String, String>, DbError> {
+    let found = store.read(|tx| meta::starting_with(tx, PREFIX)).await?;
+    let machine =
+        |(name, key): (String, String)| Some((name.strip_prefix(PREFIX)?.to_owned(), key));
+    Ok(found.into_iter().filter_map(machine).collect())
 }
 
 /// A machine is recorded as `<instance id>@<address>`, a jump host by its address alone; jump hosts are kept.
@@ -94,8 +107,11 @@ impl HostKeys for StoredHostKeys {
             key.to_owned(),
         );
         self.runtime.spawn(async move {
-            if let Err(error) = store.write(move |tx| meta::set(tx, &name, &key)).await {
-                tracing::error!(%error, "a machine's host key was not stored; it is accepted anew after a restart");
+            match store.write(move |tx| meta::set(tx, &name, &key)).await {
+                Ok(()) => store.tell(News::Changed(Topic::HostKeys)),
+                Err(error) => {
+                    tracing::error!(%error, "a machine's host key was not stored; it is accepted anew after a restart");
+                }
             }
         });
     }

@@ -25,7 +25,7 @@ pub enum KeyringError {
     },
     /// The text was sealed with a key that is not configured any more, or damaged.
     #[error(
-        "a stored secret cannot be opened with any configured encryption key; was a key removed from config.yml?"
+        "a stored secret cannot be opened with any configured encryption key; was a key removed from config.yml? Servers that share a database need the same keys"
     )]
     CannotOpen,
     /// The system gives no random numbers.

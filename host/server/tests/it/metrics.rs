@@ -43,4 +43,14 @@ fn metrics_want_their_token_if_there_is_one() {
         text.contains("# TYPE dstack_backend_calls counter"),
         "{text}"
     );
+    // Nothing to do, and all of it counted.
+    for line in [
+        "dstack_pipeline_queue{pipeline=\"runs\"} 0.0",
+        "dstack_pipeline_lag_seconds{pipeline=\"instances\"} 0.0",
+        "dstack_pipeline_running{pipeline=\"jobs_submitted\"} 0.0",
+        "dstack_pipeline_steps_total{pipeline=\"fleets\",outcome=\"failed\"} 0",
+        "dstack_pipeline_step_duration_seconds_count{pipeline=\"jobs_running\"} 0",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
 }

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use dstack_e2e::{Runtime, fleet, prepared, task};
 use dstack_test_support::server::{TestServer, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Numbers that look random and are the same in every run.
-fn moments(count: u64, range_ms: u64) -> impl Iterator<Item = Duration> {
+pub(crate) fn moments(count: u64, range_ms: u64) -> impl Iterator<Item = Duration> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..count).map(move |_| {
         state ^= state << 13;
@@ -22,7 +22,7 @@ fn moments(count: u64, range_ms: u64) -> impl Iterator<Item = Duration> {
 }
 
 /// A task that leaves one line in a file each time it really runs.
-fn marking_task(server: &TestServer, runtime: Runtime, name: &str) -> Result<String> {
+pub(crate) fn marking_task(server: &TestServer, runtime: Runtime, name: &str) -> Result<String> {
     let marks = server.home().join("marks");
     fs::create_dir_all(&marks)?;
     let folder = match runtime {
@@ -38,7 +38,7 @@ fn marking_task(server: &TestServer, runtime: Runtime, name: &str) -> Result<Str
 }
 
 /// How a run ended, in short.
-fn end(run: &serde_json::Value) -> String {
+pub(crate) fn end(run: &serde_json::Value) -> String {
     let last = &run["jobs"][0]["job_submissions"][0];
     format!(
         "{}: {} {} {}",
@@ -49,7 +49,7 @@ fn end(run: &serde_json::Value) -> String {
     )
 }
 
-fn ran_once(server: &TestServer, name: &str) -> Result<()> {
+pub(crate) fn ran_once(server: &TestServer, name: &str) -> Result<()> {
     let text = fs::read_to_string(server.home().join("marks").join(name)).unwrap_or_default();
     ensure!(
         text.lines().count() == 1,
@@ -60,7 +60,7 @@ fn ran_once(server: &TestServer, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn nothing_left(server: &TestServer, runtime: Runtime) -> Result<()> {
+pub(crate) fn nothing_left(server: &TestServer, runtime: Runtime) -> Result<()> {
     server.ok(&["fleet", "delete", "pool", "-y"])?;
     wait_for("the end of all processes", PATIENCE, || {
         Ok(server.processes()?.is_empty().then_some(()))

@@ -5,4 +5,5 @@ mod crash;
 mod jobs;
 mod official;
 mod plugins;
+mod replicas;
 mod ssh_fleets;
