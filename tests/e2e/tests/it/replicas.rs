@@ -1,6 +1,6 @@
-//! Servers that are killed under load, one on SQLite, two on PostgreSQL: every run is executed once, and nothing is left.
+//! Servers that are killed while they work, one on SQLite, two on PostgreSQL: every run is executed once, and nothing is left.
 //!
-//! The short form is for every day. `DSTACK_TEST_CRASH_KILLS` and `DSTACK_TEST_CRASH_RUNS` make it as long as wanted.
+//! The short form is for every day. `DSTACK_TEST_CRASH_KILLS` makes it as long as wanted; each kill has a run.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,6 @@ use dstack_test_support::server::{TestServer, wait_for};
 
 use crate::crash::{end, marking_task, moments, nothing_left, ran_once};
 
-/// Machines of the pool.
-const MACHINES: u32 = 3;
 /// For the end of one run after the last kill.
 const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -31,15 +29,26 @@ fn submit(server: &TestServer, name: &str) -> Result<()> {
 
 /// What all servers have logged.
 fn logs(servers: &[TestServer]) -> String {
-    servers.iter().map(TestServer::log).collect::<Vec<_>>().join("\n---- the other server\n")
+    servers
+        .iter()
+        .map(TestServer::log)
+        .collect::<Vec<_>>()
+        .join("\n---- the other server\n")
 }
 
 /// Every run ended well, was executed once, and its output is there once.
 fn all_once(servers: &[TestServer], names: &[String]) -> Result<()> {
     let server = &servers[0];
     for name in names {
-        let run = server.finished(name, PATIENCE).with_context(|| logs(servers))?;
-        ensure!(run["status"] == "done", "{name}: {}\n{}", end(&run), logs(servers));
+        let run = server
+            .finished(name, PATIENCE)
+            .with_context(|| logs(servers))?;
+        ensure!(
+            run["status"] == "done",
+            "{name}: {}\n{}",
+            end(&run),
+            logs(servers)
+        );
         ran_once(server, name).with_context(|| logs(servers))?;
         let printed = server.ok(&["logs", name])?;
         let ends = printed.matches(&format!("end of {name}\n")).count();
@@ -48,47 +57,37 @@ fn all_once(servers: &[TestServer], names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Submits runs to all servers in turn, and kills one of them now and then.
-fn kill_under_load(servers: &mut [TestServer], runs: usize, kills: usize) -> Result<()> {
+/// Kills the servers in turn, each time at another moment of a run, which was given to this server or to another one.
+fn kill_at_work(servers: &mut [TestServer], kills: usize) -> Result<()> {
     let began = Instant::now();
-    let mut names = Vec::new();
+    let count = servers.len();
     for (kill, moment) in moments(u64::try_from(kills)?, 1500).enumerate() {
-        let upto = runs * (kill + 1) / kills;
-        while names.len() < upto {
-            let name = format!("load{}", names.len());
-            submit(&servers[names.len() % servers.len()], &name)?;
-            names.push(name);
-        }
+        let name = format!("killed{kill}");
+        submit(&servers[kill % count], &name)?;
         std::thread::sleep(moment);
-        let victim = &mut servers[kill % servers.len()];
+        let victim = &mut servers[kill / count % count];
         victim.kill()?;
         victim.spawn()?;
+        all_once(servers, &[name])?;
     }
-    all_once(servers, &names)?;
-    println!("{runs} runs, {kills} kills, {} servers: {:?}", servers.len(), began.elapsed());
+    println!("{kills} kills, {count} servers: {:?}", began.elapsed());
     Ok(())
 }
 
 #[test]
-fn a_server_killed_under_load_ends_every_run_once() -> Result<()> {
-    let (runs, kills) = (
-        number("DSTACK_TEST_CRASH_RUNS", 8)?,
-        number("DSTACK_TEST_CRASH_KILLS", 8)?,
-    );
+fn a_server_killed_at_work_ends_every_run_once() -> Result<()> {
+    let kills = number("DSTACK_TEST_CRASH_KILLS", 8)?;
     let mut server = prepared(Runtime::Process)?;
     server.spawn()?;
-    fleet(&server, MACHINES)?;
+    fleet(&server, 1)?;
     let mut servers = [server];
-    kill_under_load(&mut servers, runs, kills)?;
+    kill_at_work(&mut servers, kills)?;
     nothing_left(&servers[0], Runtime::Process)
 }
 
 #[test]
 fn two_servers_on_postgresql_share_the_work_and_survive_each_other() -> Result<()> {
-    let (runs, kills) = (
-        number("DSTACK_TEST_CRASH_RUNS", 8)?,
-        number("DSTACK_TEST_CRASH_KILLS", 8)?,
-    );
+    let kills = number("DSTACK_TEST_CRASH_KILLS", 4)?;
     let cluster = Cluster::start()?;
     let url = cluster.database()?;
     let env = [
@@ -102,22 +101,20 @@ fn two_servers_on_postgresql_share_the_work_and_survive_each_other() -> Result<(
     for server in &mut servers {
         server.spawn()?;
     }
-    fleet(&servers[0], MACHINES)?;
+    fleet(&servers[0], 1)?;
 
     // One is killed and stays away: the other ends what it had begun.
-    let names: Vec<String> = (0..6).map(|it| format!("shared{it}")).collect();
-    for (number, name) in names.iter().enumerate() {
-        submit(&servers[number % 2], name)?;
-    }
-    wait_for("the first run", PATIENCE, || {
+    let names = ["shared0".to_owned()];
+    submit(&servers[1], &names[0])?;
+    wait_for("the start of the run", PATIENCE, || {
         let run = servers[0].run(&names[0])?;
         Ok((run["status"] != "submitted").then_some(()))
     })?;
     servers[1].kill()?;
-    all_once(&servers, &names)?;
+    all_once(&servers[..1], &names)?;
     servers[1].spawn()?;
 
-    kill_under_load(&mut servers, runs, kills)?;
+    kill_at_work(&mut servers, kills)?;
     // What one server knows, the other one shows.
     for server in &servers {
         let run = server.run(&names[0])?;
