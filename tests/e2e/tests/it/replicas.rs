@@ -87,7 +87,7 @@ fn a_server_killed_at_work_ends_every_run_once() -> Result<()> {
 
 #[test]
 fn two_servers_on_postgresql_share_the_work_and_survive_each_other() -> Result<()> {
-    let kills = number("DSTACK_TEST_CRASH_KILLS", 4)?;
+    let kills = number("DSTACK_TEST_CRASH_KILLS", 2)?;
     let cluster = Cluster::start()?;
     let url = cluster.database()?;
     let env = [
