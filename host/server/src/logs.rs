@@ -12,6 +12,7 @@ mod line;
 mod news;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use dstack_api::logs::JobSubmissionLogs;
 use jiff::Timestamp;
@@ -34,10 +35,30 @@ impl Logs {
     ///
     /// # Errors
     /// The file system or the database; then none of the entries may be taken as stored.
-    pub async fn append(&self, key: &LogKey, entries: Vec<LogEntry>) -> Result<(), LogError> {
+    pub async fn append<I>(&self, key: &LogKey, entries: I) -> Result<(), LogError>
+    where
+        I: IntoIterator<Item = LogEntry>,
+        I::IntoIter: Send + 'static,
+    {
         match self {
             Self::Files(logs) => logs.append(key, entries).await,
-            Self::Database(logs) => logs.append(key, entries).await,
+            Self::Database(logs) => logs.append(key, entries.into_iter().collect()).await,
+        }
+    }
+
+    /// Reads a page; if it is empty, waits up to `patience` for something to be appended and reads again.
+    ///
+    /// # Errors
+    /// As [`Logs::poll`].
+    pub async fn poll_patiently(
+        &self,
+        key: &LogKey,
+        query: LogQuery,
+        patience: Duration,
+    ) -> Result<LogPage, LogError> {
+        match self {
+            Self::Files(logs) => logs.poll_patiently(key, query, patience).await,
+            Self::Database(logs) => logs.poll_patiently(key, query, patience).await,
         }
     }
 

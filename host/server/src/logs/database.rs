@@ -2,17 +2,22 @@
 //!
 //! A page's token is the number of a line.
 
+use std::time::Duration;
+
 use dstack_api::logs::LogEvent;
 use dstack_engine::ids::JobId;
 use dstack_store::logs::{self, Chunk};
 use dstack_store::{DbError, Store, Tx};
 use jiff::Timestamp;
 
+use super::news::News;
 use super::{LogEntry, LogError, LogKey, LogPage, LogQuery, Producer, line};
 
 /// A chunk that is larger gets no more lines, and one is begun anew behind this size.
 const FULL: usize = 8 * 1024;
 const LARGEST: usize = 64 * 1024;
+/// How often a reader looks for what another server has appended.
+const OTHERS: Duration = Duration::from_secs(1);
 /// Chunks read at once.
 const CHUNKS: u32 = 8;
 
@@ -20,6 +25,7 @@ const CHUNKS: u32 = 8;
 #[derive(Clone)]
 pub struct DatabaseLogs {
     store: Store,
+    news: News,
 }
 
 impl std::fmt::Debug for DatabaseLogs {
@@ -38,8 +44,11 @@ const fn word(producer: Producer) -> &'static str {
 impl DatabaseLogs {
     /// Logs in this database.
     #[must_use]
-    pub const fn new(store: Store) -> Self {
-        Self { store }
+    pub fn new(store: Store) -> Self {
+        Self {
+            store,
+            news: News::default(),
+        }
     }
 
     /// Adds entries at the end, in their order. What is not later than the last entry is there already: another server, or
@@ -52,7 +61,38 @@ impl DatabaseLogs {
         self.store
             .write(move |tx| append(tx, (job, producer), &entries))
             .await?;
+        self.news.tell(key);
         Ok(())
+    }
+
+    /// Reads a page; if it is empty, reads again when this server appends something, and each second what another one may
+    /// have appended, up to `patience`.
+    ///
+    /// # Errors
+    /// As [`DatabaseLogs::poll`].
+    pub async fn poll_patiently(
+        &self,
+        key: &LogKey,
+        query: LogQuery,
+        patience: Duration,
+    ) -> Result<LogPage, LogError> {
+        let ear = self.news.listen(key);
+        let mut left = patience;
+        loop {
+            let mut grown = std::pin::pin!(ear.grown.notified());
+            // From here on nothing is missed, also while the page is read.
+            grown.as_mut().enable();
+            let page = self.poll(key, query.clone()).await?;
+            if !page.logs.is_empty() || left.is_zero() {
+                return Ok(page);
+            }
+            let wait = left.min(OTHERS);
+            left = left.saturating_sub(wait);
+            if tokio::time::timeout(wait, grown).await.is_ok() {
+                // What has come may be left out by the query; the next answer is given as it is.
+                left = Duration::ZERO;
+            }
+        }
     }
 
     /// Reads a page. A log that is not there is empty.
