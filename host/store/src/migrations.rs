@@ -40,16 +40,18 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     },
     Migration {
         number: 6,
-        sqlite: include_str!("migrations/sqlite/0006_replicas.sql"),
-        postgres: include_str!("migrations/postgres/0006_replicas.sql"),
-    },
-    Migration {
-        number: 6,
         sqlite: include_str!("migrations/sqlite/0006_volumes.sql"),
+        postgres: include_str!("migrations/postgres/0006_volumes.sql"),
     },
     Migration {
         number: 7,
         sqlite: include_str!("migrations/sqlite/0007_gateways.sql"),
+        postgres: include_str!("migrations/postgres/0007_gateways.sql"),
+    },
+    Migration {
+        number: 8,
+        sqlite: include_str!("migrations/sqlite/0008_replicas.sql"),
+        postgres: include_str!("migrations/postgres/0008_replicas.sql"),
     },
 ];
 
