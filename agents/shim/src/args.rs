@@ -32,6 +32,9 @@ pub struct Args {
     /// Prints the version and ends.
     #[arg(long)]
     pub version: bool,
+    /// Prints the version of this build, which servers compare with theirs, and ends.
+    #[arg(long)]
+    pub build: bool,
     /// Directory of the state; must exist. Default: ~/.dstack
     #[arg(long, env = "DSTACK_SHIM_HOME")]
     pub shim_home: Option<PathBuf>,

@@ -15,6 +15,12 @@ fn main() -> ExitCode {
         return dstack_shim::run_keeper();
     }
     let args = dstack_shim::Args::parse();
+    if args.build {
+        return match writeln!(std::io::stdout(), "{}", env!("CARGO_PKG_VERSION")) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     if args.version {
         return match writeln!(std::io::stdout(), "{}", dstack_shim::VERSION_LINE) {
             Ok(()) => ExitCode::SUCCESS,

@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Fleet(cmd::fleet::Args),
     /// Public entrances of services
     Gateway(cmd::gateway::Args),
+    /// Let your runs clone a Git repository
+    Init(cmd::init::Args),
     /// The log of a run
     Logs(cmd::logs::Args),
     /// What machines are offered, and at what price
@@ -66,6 +68,7 @@ impl Command {
             Self::Config(args) => cmd::config::run(&args, cx),
             Self::Fleet(args) => cmd::fleet::run(args, cx),
             Self::Gateway(args) => cmd::gateway::run(args, cx),
+            Self::Init(args) => cmd::init::run(&args, cx),
             Self::Logs(args) => cmd::logs::run(&args, cx),
             Self::Offer(args) => cmd::offer::run(args, cx),
             Self::Project(args) => cmd::project::run(args, cx),

@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod fleet;
 pub(crate) mod gateway;
+pub(crate) mod init;
 pub(crate) mod logs;
 pub(crate) mod offer;
 pub(crate) mod options;

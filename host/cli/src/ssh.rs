@@ -18,9 +18,11 @@ use dstack_api::config::PortMapping;
 use dstack_api::jobs::{Job, JobStatus, JobSubmission};
 use dstack_api::runs::Run;
 
-pub(crate) use keys::public_half;
+pub(crate) use config::write_private;
+pub(crate) use keys::{public_half, public_line};
 pub(crate) use ports::Forward;
 pub(crate) use rewrite::Rewriter;
+pub(crate) use tunnel::identities_for;
 
 use crate::cx::{Cx, Here};
 use crate::error::CliError;

@@ -204,6 +204,11 @@ impl Ui {
         self.live_lines = 0;
     }
 
+    /// Whether a person is there to answer.
+    pub(crate) const fn can_ask(&self) -> bool {
+        self.terminal.can_answer
+    }
+
     /// Asks a question; without a terminal to answer on it is an error that names the option.
     pub(crate) fn confirm(&mut self, question: &str) -> Result<bool, CliError> {
         if !self.terminal.can_answer {

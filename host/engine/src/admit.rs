@@ -28,6 +28,8 @@ pub struct JobDefaults {
     pub registry: Option<DefaultRegistry>,
     /// The Python used when none is named.
     pub python: PythonVersion,
+    /// The commands around those of the person.
+    pub bootstrap: StandardBootstrap,
 }
 
 impl Default for JobDefaults {
@@ -36,6 +38,7 @@ impl Default for JobDefaults {
             images: DefaultImages::default(),
             registry: None,
             python: PythonVersion::Py312,
+            bootstrap: StandardBootstrap::default(),
         }
     }
 }
@@ -174,7 +177,7 @@ pub fn replica(
         images: &defaults.images,
         registry: defaults.registry.as_ref(),
         python: defaults.python,
-        bootstrap: &StandardBootstrap,
+        bootstrap: &defaults.bootstrap,
         facts: run.images.as_deref().unwrap_or(&unknown),
     };
     Ok(replica_jobs(

@@ -134,14 +134,7 @@ impl Remote {
             .await?;
         let found = Facts::read(&found.text());
         check_engine(&found, &setup.env)?;
-        for name in ["dstack-shim", "dstack-runner"] {
-            let path = (setup.find_agent)(arch, name).map_err(|folders| {
-                HostError::needs_help(format!(
-                    "there is no {name} for {arch} on the server (looked in {folders}); put the agents of that processor there"
-                ))
-            })?;
-            host.bring(name, &path, &found).await?;
-        }
+        host.bring_all(arch, &setup.find_agent, &found).await?;
         let env = env_file(&setup.env, host.facts.get("uid"));
         let path = "/root/.dstack/shim.env";
         host.write(path, Bytes::from(env), STEP_LIMIT).await?;
@@ -155,6 +148,33 @@ impl Remote {
                 shim_socket: SOCKET.into(),
             },
         })
+    }
+
+    /// Replaces agents that are older than this server, and starts the new ones; what the host had and has now, if it
+    /// was so. Nothing is ever replaced by something older. The host must have no tasks.
+    ///
+    /// # Errors
+    /// [`HostError`]; the old agents are still there unless it says otherwise.
+    pub async fn upgrade_host(
+        &self,
+        at: &Address,
+        find_agent: &FindAgent,
+    ) -> Result<Option<(String, &'static str)>, HostError> {
+        let host = Host::enter(self, at).await?;
+        let arch = host.facts.arch()?;
+        let step = "looking at the host";
+        let found = host.as_root(step, "", script::CHECK).await?;
+        let found = Facts::read(&found.text());
+        let own = env!("CARGO_PKG_VERSION");
+        let there = found.get("version");
+        if !is_older(there, own) {
+            return Ok(None);
+        }
+        host.bring_all(arch, find_agent, &found).await?;
+        host.as_root("starting the shim", "", script::INSTALL)
+            .await?;
+        host.info().await?;
+        Ok(Some((there.to_owned(), own)))
     }
 
     /// Takes everything of ours from a host: shim, agents, files, containers, and the key at last.
@@ -283,6 +303,23 @@ impl<'a> Host<'a> {
         Err(HostError::step(&format!("writing {path}"), &output))
     }
 
+    async fn bring_all(
+        &self,
+        arch: &str,
+        find_agent: &FindAgent,
+        found: &Facts,
+    ) -> Result<(), HostError> {
+        for name in ["dstack-shim", "dstack-runner"] {
+            let path = find_agent(arch, name).map_err(|folders| {
+                HostError::needs_help(format!(
+                    "there is no {name} for {arch} on the server (looked in {folders}); put the agents of that processor there"
+                ))
+            })?;
+            self.bring(name, &path, found).await?;
+        }
+        Ok(())
+    }
+
     /// Uploads an agent, unless the very same file is there.
     async fn bring(&self, name: &str, path: &Path, found: &Facts) -> Result<(), HostError> {
         let file = path.to_owned();
@@ -378,6 +415,21 @@ fn check_engine(found: &Facts, env: &BTreeMap<String, String>) -> Result<(), Hos
     }
 }
 
+/// Whether the first version in a text is lower than `own`; not if there is none, or if they are no versions.
+fn is_older(text: &str, own: &str) -> bool {
+    let numbers = |text: &str| -> Option<Vec<u64>> {
+        let word = text
+            .split_ascii_whitespace()
+            .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+        let word = word.split(['-', '+']).next().unwrap_or_default();
+        word.split('.').map(|part| part.parse().ok()).collect()
+    };
+    match (numbers(text), numbers(own)) {
+        (Some(there), Some(own)) => there < own,
+        _ => false,
+    }
+}
+
 /// The line as it may stand in a file, and its base64 part.
 fn key_parts(line: &str) -> Result<(&str, &str), HostError> {
     let line = line.trim();
@@ -421,6 +473,16 @@ fn env_file(more: &BTreeMap<String, String>, uid: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_lower_versions_are_older() {
+        for there in ["0.9.12", "0.10.1-dev", "0.10"] {
+            assert!(is_older(there, "0.10.2"), "{there}");
+        }
+        for there in ["", "unknown", "0.10.2", "0.10.3-dev", "1", "dstack-shim v"] {
+            assert!(!is_older(there, "0.10.2"), "{there}");
+        }
+    }
 
     #[test]
     fn variables_survive_both_readers() {

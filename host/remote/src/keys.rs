@@ -2,7 +2,7 @@
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
-use russh::keys::{Algorithm, PrivateKey, decode_secret_key, ssh_key::LineEnding};
+use russh::keys::{Algorithm, PrivateKey, PublicKey, decode_secret_key, ssh_key::LineEnding};
 use sha2::Sha256;
 
 use crate::{RemoteError, Secret};
@@ -72,6 +72,33 @@ pub fn public_key_of(private: &Secret) -> Result<String, RemoteError> {
 pub(crate) fn parse(private: &Secret) -> Result<PrivateKey, RemoteError> {
     decode_secret_key(private.expose(), None)
         .map_err(|e| RemoteError::Invalid(format!("unusable ssh private key: {e}")))
+}
+
+/// What a login is made with.
+pub(crate) enum Opener {
+    /// A private key.
+    Key(PrivateKey),
+    /// A key that an SSH agent holds.
+    Agent(PublicKey),
+}
+
+/// Reads a private key, or a public one in a line, which stands for the agent's.
+pub(crate) fn opener(text: &Secret) -> Result<Opener, RemoteError> {
+    let line = text.expose().trim();
+    let is_public = ["ssh-", "ecdsa-", "sk-"]
+        .iter()
+        .any(|start| line.starts_with(start));
+    if !is_public {
+        return parse(text).map(Opener::Key);
+    }
+    PublicKey::from_openssh(line)
+        .map(Opener::Agent)
+        .map_err(|e| RemoteError::Invalid(format!("unusable ssh public key: {e}")))
+}
+
+/// Whether the text is a public key in one line.
+pub fn is_public_key(line: &str) -> bool {
+    matches!(opener(&Secret::new(line)), Ok(Opener::Agent(_)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The front door: settings in, clients out.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -29,6 +29,8 @@ pub struct Config {
     pub upload_timeout: Duration,
     /// Record of machines' host keys.
     pub host_keys: Arc<dyn HostKeys>,
+    /// Socket of the SSH agent for logins by a public key alone; none by default.
+    pub agent: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -40,6 +42,7 @@ impl Default for Config {
             call_timeout: Duration::from_secs(9),
             upload_timeout: Duration::from_secs(60),
             host_keys: Arc::new(MemoryHostKeys::default()),
+            agent: None,
         }
     }
 }
@@ -67,6 +70,7 @@ impl Remote {
             connect_timeout: config.connect_timeout,
             keepalive: config.keepalive,
             host_keys: Arc::clone(&config.host_keys),
+            agent: config.agent.clone(),
         };
         let pool = Arc::new(Pool::new(settings, config.idle_timeout));
         Self { config, pool }

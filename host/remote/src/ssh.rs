@@ -1,15 +1,18 @@
 //! One SSH connection to a machine, through its jump hosts.
 
+use std::path::PathBuf;
 use std::{collections::HashMap, sync::Arc, sync::Mutex, sync::PoisonError, time::Duration};
 
 use russh::client::{self, AuthResult, Handle};
-use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
+use russh::keys::agent::client::AgentClient;
+use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
 use russh::{ChannelOpenFailure, Disconnect};
 use tokio::net::TcpStream;
 
 use bytes::Bytes;
 
-use crate::{CommandOutput, Endpoint, Hop, RemoteError, SshAddress, Stream, command, keys};
+use crate::keys::{self, Opener};
+use crate::{CommandOutput, Endpoint, Hop, RemoteError, SshAddress, Stream, command};
 
 /// What the caller remembers about machines' host keys: accepted when new, recorded, then held to.
 pub trait HostKeys: Send + Sync {
@@ -44,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) keepalive: Duration,
     pub(crate) host_keys: Arc<dyn HostKeys>,
+    pub(crate) agent: Option<PathBuf>,
 }
 
 /// A live, authenticated connection; dropping it closes it, then its jumps.
@@ -240,7 +244,7 @@ async fn authenticate<S>(
 where
     S: Stream,
 {
-    let key = keys::parse(&hop.private_key)?;
+    let opener = keys::opener(&hop.private_key)?;
     let config = client::Config {
         keepalive_interval: Some(with.keepalive),
         keepalive_max: 3,
@@ -262,7 +266,11 @@ where
             .take();
         refused.unwrap_or_else(|| unreachable(hop, &e))
     })?;
-    let hash = match key.algorithm().is_rsa() {
+    let algorithm = match &opener {
+        Opener::Key(key) => key.algorithm(),
+        Opener::Agent(key) => key.algorithm(),
+    };
+    let hash = match algorithm.is_rsa() {
         true => handle
             .best_supported_rsa_hash()
             .await
@@ -271,15 +279,44 @@ where
             .flatten(),
         false => None,
     };
-    let key = PrivateKeyWithHashAlg::new(Arc::new(key), hash);
-    let answer = handle.authenticate_publickey(&hop.username, key).await;
-    match answer.map_err(|e| unreachable(hop, &e))? {
+    let answer = match opener {
+        Opener::Key(key) => {
+            let key = PrivateKeyWithHashAlg::new(Arc::new(key), hash);
+            let answer = handle.authenticate_publickey(&hop.username, key).await;
+            answer.map_err(|e| unreachable(hop, &e))?
+        }
+        Opener::Agent(key) => by_agent(hop, with, &mut handle, key, hash).await?,
+    };
+    match answer {
         AuthResult::Success => Ok(handle),
         AuthResult::Failure { .. } => Err(RemoteError::KeyRefused {
             at: hop.at(),
             user: hop.username.clone(),
         }),
     }
+}
+
+/// A login whose signature the SSH agent of this process makes.
+async fn by_agent(
+    hop: &Hop,
+    with: &Settings,
+    handle: &mut Handle<Guard>,
+    key: PublicKey,
+    hash: Option<HashAlg>,
+) -> Result<AuthResult, RemoteError> {
+    let shown = key.fingerprint(HashAlg::Sha256);
+    let remedy = "give the server an agent that has it (SSH_AUTH_SOCK, ssh-add), or name the file of the private key";
+    let invalid =
+        |why: String| RemoteError::Invalid(format!("no private key for {shown}: {why}; {remedy}"));
+    let Some(socket) = &with.agent else {
+        return Err(invalid("the server has no SSH agent".to_owned()));
+    };
+    let agent = AgentClient::connect_uds(socket).await;
+    let mut agent = agent.map_err(|e| invalid(format!("its SSH agent does not answer: {e}")))?;
+    let signed = handle.authenticate_publickey_with(&hop.username, key, hash, &mut agent);
+    signed
+        .await
+        .map_err(|e| invalid(format!("its SSH agent does not sign: {e}")))
 }
 
 fn unreachable(hop: &Hop, error: &russh::Error) -> RemoteError {

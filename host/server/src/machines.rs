@@ -14,7 +14,8 @@ use dstack_api::instances::HealthStatus;
 use dstack_api::jobs::JobRuntimeData;
 use dstack_engine::job_running::{Answer, Ended, Pulled, TaskState};
 use dstack_remote::{
-    Address, Endpoint, HostError, HostSetup, PreparedHost, ProbeRequest, Remote, RemoteError,
+    Address, Endpoint, FindAgent, HostError, HostSetup, PreparedHost, ProbeRequest, Remote,
+    RemoteError,
 };
 
 pub(crate) use orders::{JobOrder, RunnerOrder, TaskOrder};
@@ -205,6 +206,15 @@ impl Machines {
         let prepared = self.remote.prepare_host(at, setup).await;
         self.remote.forget(at).await;
         prepared
+    }
+
+    /// Replaces the agents of an own host that are older than this server.
+    pub(crate) async fn upgrade(
+        &self,
+        at: &Address,
+        find_agent: &FindAgent,
+    ) -> Result<Option<(String, &'static str)>, HostError> {
+        self.remote.upgrade_host(at, find_agent).await
     }
 
     /// Takes everything of ours from an own host, and ends the connection.

@@ -60,6 +60,7 @@ pub(crate) struct Context {
     pub(crate) keyring: Keyring,
     pub(crate) agents: AgentFiles,
     pub(crate) logins: own_hosts::Logins,
+    pub(crate) upgraded: own_hosts::Upgraded,
     pub(crate) settings: Arc<Settings>,
     pub(crate) limits: Arc<Limits>,
     /// What views are filled with beside rows. The backends of a project are added by the steps, which may wait.
@@ -121,6 +122,7 @@ impl Context {
             keyring: parts.keyring,
             agents: parts.agents,
             logins: own_hosts::Logins::default(),
+            upgraded: own_hosts::Upgraded::default(),
             settings,
             limits,
             known: Arc::new(known),

@@ -160,6 +160,10 @@ pub struct Settings {
     pub orphan_age: Duration,
     /// `DSTACK_SERVER_GATEWAY_MAX_REPLICAS`: most machines of one gateway. Default 9.
     pub gateway_max_replicas: u32,
+    /// `SSH_AUTH_SOCK`: the SSH agent for own hosts of which only a public key is given.
+    pub ssh_agent: Option<PathBuf>,
+    /// `DSTACK_SERVER_IDE_MIRROR_URL`: where dev environments get editors' servers from. None: the makers' sites.
+    pub ide_mirror: Option<String>,
     /// `DSTACK_FORBID_DSTACK_IN_RUNS`.
     pub forbid_dstack_in_runs: bool,
     /// `DSTACK_SERVER_JOB_NETWORK_MODE` (2): 1 host only for multi-node, 2 host when the job has the whole instance,
@@ -277,6 +281,8 @@ impl Settings {
             orphan_interval: read.ttl("DSTACK_SERVER_ORPHAN_CLEANUP_INTERVAL", 600)?,
             orphan_age: read.seconds("DSTACK_SERVER_ORPHAN_MIN_AGE", 900)?,
             forbid_services_without_gateway: read.flag("DSTACK_FORBID_SERVICES_WITHOUT_GATEWAY"),
+            ssh_agent: read.text("SSH_AUTH_SOCK").map(PathBuf::from),
+            ide_mirror: read.url("DSTACK_SERVER_IDE_MIRROR_URL")?,
             forbid_dstack_in_runs: read.flag("DSTACK_FORBID_DSTACK_IN_RUNS"),
             job_network_mode: network_mode,
             keep_shim_tasks: read.flag("DSTACK_SERVER_KEEP_SHIM_TASKS"),
@@ -325,6 +331,26 @@ struct Reader<'a, V>(&'a V);
 impl<V: Vars> Reader<'_, V> {
     fn text(&self, name: &str) -> Option<String> {
         self.0.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// An HTTP address that can stand in double quotes of a shell.
+    fn url(&self, name: &'static str) -> Result<Option<String>, SettingsError> {
+        let Some(value) = self.text(name) else {
+            return Ok(None);
+        };
+        let is_http = value.starts_with("http://") || value.starts_with("https://");
+        if is_http
+            && value
+                .bytes()
+                .all(|b| b.is_ascii_graphic() && !b"\"`$\\".contains(&b))
+        {
+            return Ok(Some(value));
+        }
+        Err(SettingsError {
+            name,
+            value,
+            wanted: "an address that starts with http:// or https://",
+        })
     }
 
     fn text_or(&self, name: &str, default: &str) -> String {

@@ -197,6 +197,7 @@ impl Server {
             let remote = Remote::new(dstack_remote::Config {
                 connect_timeout: app.settings.ssh_connect_timeout,
                 host_keys,
+                agent: app.settings.ssh_agent.clone(),
                 ..dstack_remote::Config::default()
             });
             pipelines::start(pipelines::Parts {

@@ -4,6 +4,7 @@
 
 pub mod own_hosts;
 mod task;
+pub mod web;
 
 use anyhow::Result;
 use dstack_test_support::server::TestServer;

@@ -129,6 +129,33 @@ impl OwnHosts {
         format!("{}.{number}.3", self.base)
     }
 
+    /// Further addresses of the same host, each of which counts as another one; `last` is 4 or 5.
+    #[must_use]
+    pub fn alias(&self, number: u32, last: u32) -> String {
+        format!("{}.{number}.{last}", self.base)
+    }
+
+    /// Runs a command within a host, as its root.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn within(&self, number: u32, command: &[&str]) -> Result<()> {
+        let all = self.processes(number)?;
+        let sshd = all.iter().find(|(_, line)| line.contains("sshd"));
+        let (pid, _) = sshd.context("the host does not run")?;
+        let net = format!("--net=/run/netns/{}", self.namespace(number));
+        let mount = format!("--mount=/proc/{pid}/ns/mnt");
+        let mut args = vec![net.as_str(), mount.as_str(), "--"];
+        args.extend(command);
+        run("nsenter", &args)
+    }
+
+    /// The address of this machine as all hosts reach it.
+    #[must_use]
+    pub fn outside(&self) -> String {
+        format!("{}.1.1", self.base)
+    }
+
     /// The network that only the hosts share.
     #[must_use]
     pub fn private_network(&self) -> String {
@@ -164,10 +191,21 @@ impl OwnHosts {
         run("ip", &["addr", "add", &outer, "dev", &link])?;
         run("ip", &["link", "set", &link, "up"])?;
         run("ip", &["-n", &space, "addr", "add", &inner, "dev", "eth0"])?;
-        let other = format!("{}/24", self.other_address(number));
-        run("ip", &["-n", &space, "addr", "add", &other, "dev", "eth0"])?;
+        for other in [
+            self.other_address(number),
+            self.alias(number, 4),
+            self.alias(number, 5),
+        ] {
+            let other = format!("{other}/24");
+            run("ip", &["-n", &space, "addr", "add", &other, "dev", "eth0"])?;
+        }
         run("ip", &["-n", &space, "link", "set", "eth0", "up"])?;
-        run("ip", &["-n", &space, "link", "set", "lo", "up"])
+        run("ip", &["-n", &space, "link", "set", "lo", "up"])?;
+        let (all, gate) = (
+            format!("{}.0.0/16", self.base),
+            format!("{}.{number}.1", self.base),
+        );
+        run("ip", &["-n", &space, "route", "add", &all, "via", &gate])
     }
 
     fn files(&self, number: u32) -> Result<()> {

@@ -8,7 +8,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{cargo, output, root, run as run_command, target};
+use crate::process::{cargo, output, root, run as run_command, succeeds, target};
+
+/// The programs that run on machines.
+const AGENTS: [&str; 2] = ["dstack-shim", "dstack-runner"];
 
 /// Build backends and agents and put them where the `dstack` binary finds them
 #[derive(Debug, clap::Args)]
@@ -16,6 +19,92 @@ pub(crate) struct Args {
     /// Optimised host and backends, small agents
     #[arg(long)]
     release: bool,
+}
+
+/// Build the agents for another processor and put them beside the others
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentArgs {
+    /// The processor of the machines
+    #[arg(long, value_parser = ["x86_64", "aarch64"])]
+    arch: String,
+    /// Small and optimised
+    #[arg(long)]
+    release: bool,
+    /// The folder of the `dstack` binary they are for; default: the one that the build has
+    #[arg(long)]
+    beside: Option<PathBuf>,
+}
+
+/// The chore.
+///
+/// # Errors
+/// Names what is missing for that processor; else if the build fails or is not what was asked for.
+pub(crate) fn run_agents(args: &AgentArgs) -> Result<()> {
+    let triple = format!("{}-unknown-linux-gnu", args.arch);
+    let is_foreign = args.arch != std::env::consts::ARCH;
+    if is_foreign {
+        let gcc = format!("{}-linux-gnu-gcc", args.arch);
+        let package = format!("gcc-{}-linux-gnu", args.arch.replace('_', "-"));
+        if !succeeds(&gcc, &["--version"]) {
+            bail!(
+                "the agents for {0} need a linker for it: apt-get install {package} libc6-dev-{1}-cross",
+                args.arch,
+                if args.arch == "aarch64" {
+                    "arm64"
+                } else {
+                    "amd64"
+                }
+            );
+        }
+        let targets =
+            output(Command::new("rustc").args(["--print", "target-libdir", "--target", &triple]))?;
+        if !Path::new(&targets).is_dir() {
+            bail!("the Rust library for {triple} is not installed: rustup target add {triple}");
+        }
+    }
+    let built = step(&format!("agents for {}", args.arch), || {
+        agents_for(&triple, args.release)
+    })?;
+    for name in AGENTS {
+        check_elf(&built.join(name), &args.arch)?;
+    }
+    let profile = if args.release { "release" } else { "debug" };
+    let bin = args
+        .beside
+        .clone()
+        .unwrap_or_else(|| target().join(profile));
+    install_agents(&bin, &built, &args.arch)
+}
+
+/// Refuses a file for another processor, or one that needs a C library of the machine.
+fn check_elf(file: &Path, arch: &str) -> Result<()> {
+    let content =
+        fs::read(file).with_context(|| format!("the build left no {}", file.display()))?;
+    let machine = match content.get(18..20) {
+        Some([low, high]) => u16::from_le_bytes([*low, *high]),
+        _ => 0,
+    };
+    let wanted = if arch == "aarch64" { 183 } else { 62 };
+    if !content.starts_with(b"\x7fELF") || machine != wanted {
+        bail!(
+            "{} is no program for {arch} (machine {machine})",
+            file.display()
+        );
+    }
+    let loader = b"/lib64/ld-linux";
+    let other = b"/lib/ld-linux";
+    let interpreted = content.get(..4096).is_some_and(|head| {
+        [&loader[..], &other[..]]
+            .iter()
+            .any(|name| head.windows(name.len()).any(|at| at == *name))
+    });
+    if interpreted {
+        bail!(
+            "{} is not static: old machines could not run it",
+            file.display()
+        );
+    }
+    Ok(())
 }
 
 /// What is selected in one call of cargo. Features are unified by selection, so whoever builds the
@@ -99,7 +188,10 @@ fn host(selection: Selection, release: bool) -> Result<()> {
 /// Agents run on machines and in images that we know nothing about, so they bring their C library with them.
 /// Flags of the compiler rebuild everything, hence the folder of their own.
 fn agents(release: bool) -> Result<PathBuf> {
-    let triple = triple()?;
+    agents_for(&triple()?, release)
+}
+
+fn agents_for(triple: &str, release: bool) -> Result<PathBuf> {
     let folder = target().join("agents");
     let mut command = cargo();
     command
@@ -112,9 +204,17 @@ fn agents(release: bool) -> Result<PathBuf> {
             "dstack-runner",
             "--bins",
         ])
-        .args(["--target", &triple, "--target-dir"])
+        .args(["--target", triple, "--target-dir"])
         .arg(&folder)
         .env("RUSTFLAGS", "-C target-feature=+crt-static");
+    if triple.split('-').next() != Some(std::env::consts::ARCH) {
+        let variable = format!(
+            "CARGO_TARGET_{}_LINKER",
+            triple.replace('-', "_").to_uppercase()
+        );
+        let arch = triple.split('-').next().unwrap_or_default();
+        command.env(variable, format!("{arch}-linux-gnu-gcc"));
+    }
     if release {
         command.args(["--profile", "agent"]);
     }
@@ -167,16 +267,22 @@ fn install(bin: &Path, agents: &Path) -> Result<()> {
     for name in &wanted {
         put(&bin.join(name), &folder.join(name), 0o644)?;
     }
-    let place = bin.join("agents").join(std::env::consts::ARCH);
-    fs::create_dir_all(&place)?;
-    for name in ["dstack-shim", "dstack-runner"] {
-        put(&agents.join(name), &place.join(name), 0o755)?;
-    }
+    install_agents(bin, agents, std::env::consts::ARCH)?;
     run_command(
         Command::new(bin.join("dstack"))
             .args(["backend", "lock"])
             .arg(&folder),
     )
+}
+
+fn install_agents(bin: &Path, agents: &Path, arch: &str) -> Result<()> {
+    let place = bin.join("agents").join(arch);
+    fs::create_dir_all(&place)?;
+    for name in AGENTS {
+        put(&agents.join(name), &place.join(name), 0o755)?;
+    }
+    println!("the agents are in {}", place.display());
+    Ok(())
 }
 
 /// Copies beside the target and renames: overwriting a mapped file in place kills the process that mapped it.

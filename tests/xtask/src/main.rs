@@ -41,6 +41,8 @@ enum Chore {
     Check(check::Args),
     /// Build backends and agents and put them where the `dstack` binary finds them
     Plugins(build::Args),
+    /// Build the agents for another processor, such as ARM, and put them beside the others
+    Agents(build::AgentArgs),
     /// Measure, and print ratios against the reference and against the targets
     Bench(bench::Args),
     /// Make the crate of a new backend in `backends/`; it builds, loads and conforms as it is
@@ -55,6 +57,7 @@ fn main() -> std::process::ExitCode {
         Chore::Test(args) => test::run(&args),
         Chore::Check(args) => check::run(&args),
         Chore::Plugins(args) => build::run(&args),
+        Chore::Agents(args) => build::run_agents(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::NewBackend(args) => new_backend::run(&args),
         Chore::Corpus(args) => return corpus::run(&args),

@@ -126,6 +126,34 @@ impl RepoSpec {
         }
     }
 
+    /// Reads a bare `LOCAL` or `URL`, as an option of a command has it; a login in the address is no path.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn parse_source(text: &str) -> Result<Self, String> {
+        let is_url = text.contains("://")
+            || (!is_windows(text)
+                && text
+                    .split_once(':')
+                    .is_some_and(|(first, _)| first.contains('@') && !first.contains('/')));
+        if text.is_empty() {
+            return Err("a repository needs a local path or a URL".to_owned());
+        }
+        let (local_path, url) = if is_url {
+            (None, Some(text.to_owned()))
+        } else {
+            (Some(text.to_owned()), None)
+        };
+        Ok(Self {
+            local_path,
+            url,
+            branch: None,
+            hash: None,
+            path: ".".to_owned(),
+            if_exists: RepoExistsAction::Error,
+        })
+    }
+
     /// Reads `LOCAL`, `URL`, each with `:CONTAINER_PATH`.
     ///
     /// # Errors

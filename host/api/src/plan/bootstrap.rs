@@ -23,8 +23,22 @@ pub trait Bootstrap: Send + Sync {
 }
 
 /// The commands of this server. They tolerate images without the tools they use, but say so.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct StandardBootstrap;
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StandardBootstrap {
+    /// Where editors' servers are downloaded from instead of their makers' sites: an address that has the makers' hosts
+    /// as its first folders. None: the makers' sites.
+    pub ide_mirror: Option<String>,
+}
+
+impl StandardBootstrap {
+    /// The address of a download at a maker's host.
+    fn download(&self, place: &str) -> String {
+        match &self.ide_mirror {
+            None => format!("https://{place}"),
+            Some(mirror) => format!("{}/{place}", mirror.trim_end_matches('/')),
+        }
+    }
+}
 
 fn lines<const N: usize>(lines: [String; N]) -> Vec<String> {
     lines.to_vec()
@@ -48,31 +62,32 @@ impl Bootstrap for StandardBootstrap {
         let arch = "$(case $(uname -m) in aarch64|arm64) echo arm64;; *) echo x64;; esac)";
         let (home, url) = match ide {
             Ide::Vscode => {
-                let url = format!(
-                    "https://update.code.visualstudio.com/commit:{version}/server-linux-{arch}/stable"
-                );
+                let url = self.download(&format!(
+                    "update.code.visualstudio.com/commit:{version}/server-linux-{arch}/stable"
+                ));
                 (format!("~/.vscode-server/bin/{version}"), url)
             }
             Ide::Cursor => {
-                let url = format!(
-                    "https://cursor.blob.core.windows.net/remote-releases/{version}/vscode-reh-linux-{arch}.tar.gz"
-                );
+                let url = self.download(&format!(
+                    "cursor.blob.core.windows.net/remote-releases/{version}/vscode-reh-linux-{arch}.tar.gz"
+                ));
                 (format!("~/.cursor-server/bin/{version}"), url)
             }
             Ide::Windsurf => {
                 let (number, commit) = version.split_once('@').unwrap_or((version, version));
-                let url = format!(
-                    "https://windsurf-stable.codeiumdata.com/linux-reh-{arch}/stable/{commit}/windsurf-reh-linux-{arch}-{number}.tar.gz"
-                );
+                let url = self.download(&format!(
+                    "windsurf-stable.codeiumdata.com/linux-reh-{arch}/stable/{commit}/windsurf-reh-linux-{arch}-{number}.tar.gz"
+                ));
                 (format!("~/.windsurf-server/bin/{commit}"), url)
             }
             // Zed installs its own server when it connects.
             Ide::Zed => return Vec::new(),
         };
+        // A folder without its content would count as installed.
         lines([format!(
             "{{ test -d {home} || {{ echo 'Installing the {ide} server' && mkdir -p {home} && \
              {{ curl -fsSL \"{url}\" || wget -qO- \"{url}\"; }} | tar -xz --strip-components=1 -C {home}; }} \
-             || echo 'The {ide} server could not be installed now; the editor will try when it connects'; }}"
+             || {{ rm -rf {home}; echo 'The {ide} server could not be installed now; the editor will try when it connects'; }}; }}"
         )])
     }
 

@@ -45,7 +45,7 @@ fn jobs_knowing(
         images: &images,
         registry,
         python: PythonVersion::Py312,
-        bootstrap: &StandardBootstrap,
+        bootstrap: &StandardBootstrap::default(),
         facts,
     };
     replica_jobs(&effective.spec, &effective.profile, replica, 0, &settings)

@@ -3,6 +3,8 @@
 mod archives;
 mod document;
 mod fleet;
+mod host_keys;
+mod ide;
 mod interpolate;
 mod other;
 mod own_fields;
@@ -22,6 +24,7 @@ use self::document::Document;
 use crate::cmd::options::{OfferOptions, ProfileOptions, ResourceOptions};
 use crate::cx::{Cx, ProjectOption};
 use crate::error::CliError;
+use crate::repo::RepoOptions;
 
 /// Apply a configuration: run a task, create a fleet
 #[derive(Debug, clap::Args)]
@@ -70,6 +73,8 @@ pub(crate) struct Args {
     resources: ResourceOptions,
     #[command(flatten)]
     profile: ProfileOptions,
+    #[command(flatten)]
+    repo: RepoOptions,
     /// What `${{ run.args }}` in commands stands for
     #[arg(last = true)]
     run_args: Vec<String>,
@@ -163,6 +168,7 @@ impl Args {
         };
         let has_env = is_run || matches!(configuration, Configuration::Fleet(_));
         let (resources, profile) = (&self.resources, &self.profile);
+        let repo = &self.repo;
         let given = [
             ("--env", !self.env.is_empty(), has_env),
             ("--port", !self.port.is_empty(), has_ports),
@@ -184,6 +190,12 @@ impl Args {
             ("--instance-type", !profile.instance_type.is_empty(), is_run),
             ("--fleet", !profile.fleet.is_empty(), is_run),
             ("--reuse", profile.reuse, is_run),
+            ("--repo", repo.repo.is_some(), is_run),
+            ("--repo-branch", repo.repo_branch.is_some(), is_run),
+            ("--repo-hash", repo.repo_hash.is_some(), is_run),
+            ("--no-repo", repo.no_repo, is_run),
+            ("--token", repo.login.token.is_some(), is_run),
+            ("--git-identity", repo.login.git_identity.is_some(), is_run),
             ("--dont-destroy", profile.dont_destroy, is_run),
             ("--idle-duration", profile.idle_duration.is_some(), is_run),
             ("--spot", profile.spot, is_run),

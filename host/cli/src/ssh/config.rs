@@ -181,7 +181,7 @@ fn make_folder(path: &Path) -> Result<(), CliError> {
 }
 
 /// Replaces a file by one that only its owner reads.
-pub(super) fn write_private(path: &Path, text: &str) -> Result<(), CliError> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), CliError> {
     make_folder(path)?;
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));

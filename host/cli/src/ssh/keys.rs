@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use dstack_api::runs::Run;
@@ -81,6 +82,19 @@ pub(crate) fn public_half(given: &Path, cx: &Cx<'_>) -> Result<String, CliError>
             path,
             source,
         })
+}
+
+/// The public line of a private key without a passphrase, derived from it; `None` for everything else.
+pub(crate) fn public_line(private: &Path) -> Option<String> {
+    // An empty passphrase, so that a key with one is a refusal instead of a question nobody sees.
+    let answer = Command::new("ssh-keygen")
+        .args(["-y", "-P", "", "-f"])
+        .arg(private)
+        .output()
+        .ok()
+        .filter(|answer| answer.status.success())?;
+    let line = String::from_utf8(answer.stdout).ok()?;
+    Some(line.trim().to_owned())
 }
 
 fn is_fresh(path: &Path) -> bool {

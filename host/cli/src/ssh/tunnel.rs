@@ -77,7 +77,7 @@ pub(super) fn is_alive(config: &Path, control: &Path, name: &str) -> bool {
 }
 
 /// The person's own keys for a host, as their configuration has them.
-pub(super) fn identities_for(host: &str) -> Vec<PathBuf> {
+pub(crate) fn identities_for(host: &str) -> Vec<PathBuf> {
     let Ok(output) = Command::new("ssh").args(["-G", "--", host]).output() else {
         return Vec::new();
     };

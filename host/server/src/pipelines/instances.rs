@@ -150,7 +150,12 @@ async fn put(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepError> 
                             Err(error) => Answer::Failed(format!("{why}; {}", error.message)),
                         }
                     }
-                    answer => answer,
+                    answer => {
+                        if matches!(answer, Answer::Healthy(_)) {
+                            own_hosts::upgrade(cx, view, &at).await;
+                        }
+                        answer
+                    }
                 },
                 Err(error) => Answer::Failed(error.to_string()),
             }

@@ -1,6 +1,6 @@
 //! Own hosts: the ways to them, and their preparation.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dstack_backend_types::{BackendType, CpuArchitecture, JobProvisioningData};
@@ -22,6 +22,10 @@ use crate::services::fleets::own_hosts::Login;
 /// The opened logins of hosts, since every call to a host behind another needs one.
 #[derive(Default)]
 pub(crate) struct Logins(Mutex<HashMap<InstanceId, Arc<Login>>>);
+
+/// Hosts whose agents this process has found to be of its own version, or has replaced.
+#[derive(Default)]
+pub(crate) struct Upgraded(Mutex<HashSet<InstanceId>>);
 
 /// The login of a host; `None` if it is gone.
 async fn login(cx: &Context, id: InstanceId) -> Result<Option<Arc<Login>>, StepError> {
@@ -218,6 +222,30 @@ async fn greet(
         memory_bytes: info.memory,
         backend_data: serde_json::to_string(&prepared.data).ok(),
     }))
+}
+
+/// After the server got newer: the agents of a host without jobs are replaced, once in the life of this process.
+pub(super) async fn upgrade(cx: &Context, view: &View, at: &Address) {
+    let id = view.instance.id;
+    if view.instance.ssh_host.is_none() || !view.jobs.is_empty() {
+        return;
+    }
+    let is_new = {
+        let mut known = cx.upgraded.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(id)
+    };
+    if !is_new {
+        return;
+    }
+    match cx.machines.upgrade(at, &cx.agents.finder()).await {
+        Ok(None) => {}
+        Ok(Some((from, to))) => {
+            tracing::info!(instance = %id, from, to, "the agents of a host were replaced")
+        }
+        Err(error) => {
+            tracing::warn!(instance = %id, %error, "the agents of a host were not replaced; it works with those it has");
+        }
+    }
 }
 
 /// Clears a host, with the project's key if it is ready, else with the user's.

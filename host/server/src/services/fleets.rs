@@ -229,13 +229,15 @@ impl Fleets {
             (None, Some(_)) | (Some(_), None) => {}
         }
         check_fleet(configuration).map_err(|error| ApiError::refused(error.to_string()))?;
-        if configuration.ssh_config.is_some()
-            && !access.is_project_admin()
-            && !self.permissions.non_admins_manage_ssh_fleets
-        {
+        if configuration.ssh_config.is_some() && !self.may_manage_hosts(access) {
             return Err(ApiError::access_denied());
         }
         Ok(())
+    }
+
+    /// The permission `can_manage_ssh_fleets`.
+    fn may_manage_hosts(&self, access: &Access) -> bool {
+        access.is_project_admin() || self.permissions.non_admins_manage_ssh_fleets
     }
 
     /// Makes a fleet, or changes the one of that name.
@@ -270,6 +272,7 @@ impl Fleets {
         numbers: Option<Vec<u32>>,
     ) -> Result<(), ApiError> {
         let (project, user) = (access.project.id, access.user.id);
+        let may_manage_hosts = self.may_manage_hosts(access);
         let hints = self
             .store
             .write_as(move |tx| {
@@ -281,6 +284,9 @@ impl Fleets {
                         }
                         continue;
                     };
+                    if row.spec.configuration.ssh_config.is_some() && !may_manage_hosts {
+                        return Err(ApiError::access_denied());
+                    }
                     let Some(view) = views::fleet(tx, row.id, now())? else {
                         continue;
                     };

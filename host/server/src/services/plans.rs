@@ -92,6 +92,9 @@ pub(crate) fn job_defaults(settings: &Settings) -> JobDefaults {
                 host: registry.host.clone(),
                 auth: login(registry),
             }),
+        bootstrap: StandardBootstrap {
+            ide_mirror: settings.ide_mirror.clone(),
+        },
         ..JobDefaults::default()
     }
 }
@@ -221,7 +224,7 @@ impl Planner {
             images: &defaults.images,
             registry: defaults.registry.as_ref(),
             python: defaults.python,
-            bootstrap: &StandardBootstrap,
+            bootstrap: &defaults.bootstrap,
             facts: images.unwrap_or(&unknown),
         };
         let profile = plan::merged_profile(&spec.configuration, spec.profile.as_ref());

@@ -2,8 +2,10 @@
 
 mod chaos;
 mod crash;
+mod dev_environments;
 mod jobs;
 mod official;
 mod plugins;
 mod replicas;
+mod repos;
 mod ssh_fleets;

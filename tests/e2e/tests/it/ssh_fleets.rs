@@ -2,12 +2,16 @@
 //! every error that a host can show, in the words that people read.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use dstack_e2e::own_hosts::{IMAGE, OwnHosts};
+use dstack_e2e::web::Web;
 use dstack_test_support::server::{TestServer, wait_for};
 use serde_json::{Value, json};
+
+use crate::dev_environments;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,12 +44,20 @@ fn task(name: &str, more: &str, lines: &[&str]) -> String {
 
 #[test]
 fn two_hosts_are_added_used_by_two_nodes_and_left_without_a_trace() -> Result<()> {
-    let (hosts, server) = (OwnHosts::start(true)?, server()?);
-    let outcome = whole_life(&hosts, &server);
+    let hosts = OwnHosts::start(true)?;
+    let folder = tempfile::tempdir()?;
+    let web = dev_environments::mirror(folder.path())?;
+    let mirror = format!("http://{}:{}", hosts.outside(), web.port());
+    let env = [
+        ("DSTACK_LOCAL_BACKEND_ENABLED", "0"),
+        ("DSTACK_SERVER_IDE_MIRROR_URL", mirror.as_str()),
+    ];
+    let server = TestServer::start(&env)?;
+    let outcome = whole_life(&hosts, &server, &web);
     outcome.with_context(|| hosts.logs())
 }
 
-fn whole_life(hosts: &OwnHosts, server: &TestServer) -> Result<()> {
+fn whole_life(hosts: &OwnHosts, server: &TestServer, web: &Web) -> Result<()> {
     let (one, two) = (hosts.address(1), hosts.address(2));
     let config = |list: &str| {
         format!(
@@ -100,6 +112,11 @@ fn whole_life(hosts: &OwnHosts, server: &TestServer) -> Result<()> {
         "test \"$COLOUR\" = blue",
         "for ip in $DSTACK_NODES_IPS; do until ssh $ip touch /tmp/seen.$DSTACK_NODE_RANK; do sleep 0.2; done; done",
         "while [ ! -e /tmp/seen.0 ] || [ ! -e /tmp/seen.1 ]; do sleep 0.1; done",
+        // A program of the first node answers at the master's address.
+        "if [ $DSTACK_NODE_RANK = 0 ]; then mkdir /tmp/www && echo master here > /tmp/www/f && busybox httpd -p 7777 -h /tmp/www; fi",
+        "until wget -qO /tmp/got http://$DSTACK_MASTER_NODE_IP:7777/f; do sleep 0.2; done; test \"$(cat /tmp/got)\" = 'master here'",
+        "ssh $DSTACK_MASTER_NODE_IP touch /tmp/told.$DSTACK_NODE_RANK",
+        "if [ $DSTACK_NODE_RANK = 0 ]; then while [ ! -e /tmp/told.1 ]; do sleep 0.1; done; fi",
         "echo node $DSTACK_NODE_RANK of $DSTACK_NODES_NUM, master $DSTACK_MASTER_NODE_IP",
     ];
     let path = server.file("nodes.dstack.yml", &task("nodes", "nodes: 2\n", &lines))?;
@@ -126,6 +143,8 @@ fn whole_life(hosts: &OwnHosts, server: &TestServer) -> Result<()> {
         kept(1).trim() == "kept" || kept(2).trim() == "kept",
         "{out}"
     );
+
+    dev_environments::whole_life(server, web)?;
 
     // A host that booted: nothing of ours runs there until the server looks.
     hosts.lose_shim(1)?;
@@ -158,13 +177,39 @@ fn whole_life(hosts: &OwnHosts, server: &TestServer) -> Result<()> {
 
 #[test]
 fn what_is_wrong_with_a_host_is_said_with_the_remedy() -> Result<()> {
-    let (hosts, server) = (OwnHosts::start(false)?, server()?);
+    let (hosts, mut server) = (OwnHosts::start(false)?, server()?);
     let (one, two, nobody) = (hosts.address(1), hosts.address(2), hosts.nobody());
     let (key, strange) = (hosts.key(), hosts.strange_key());
     let single = |name: &str, user: &str, key: &str, host: &str, more: &str| {
         let config = format!("  user: {user}\n  identity_file: {key}\n  hosts: [{host}]\n{more}");
         fleet(&server, name, &config, "")
     };
+    let bare = |name: &str, host: &str| {
+        let config = format!("  user: root\n  identity_file: {key}\n  hosts: [{host}]\n");
+        fleet(
+            &server,
+            name,
+            &config,
+            "env: [DSTACK_SHIM_RUNTIME=process]\n",
+        )
+    };
+    // A host that says it has another processor, and one whose disk for programs is full.
+    let uname = hosts.file(1, "bin/uname");
+    fs::write(
+        &uname,
+        "#!/bin/sh\n[ \"$1\" = -m ] && exec echo aarch64\nexec /usr/bin/uname \"$@\"\n",
+    )?;
+    fs::set_permissions(&uname, PermissionsExt::from_mode(0o755))?;
+    let small = [
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        "size=1m",
+        "small",
+        "/usr/local/bin",
+    ];
+    hosts.within(2, &small)?;
     // All at once: each waits a while for help that does not come.
     let cases = [
         (
@@ -181,6 +226,16 @@ fn what_is_wrong_with_a_host_is_said_with_the_remedy() -> Result<()> {
             "engine",
             single("engine", "root", &key, &hosts.other_address(2), "")?,
             "no Docker",
+        ),
+        (
+            "arm",
+            bare("arm", &hosts.alias(1, 4))?,
+            "there is no dstack-shim for arm64 on the server",
+        ),
+        (
+            "full",
+            bare("full", &hosts.alias(2, 4))?,
+            "the disk is full",
         ),
     ];
     for (_, path, _) in &cases {
@@ -210,6 +265,8 @@ fn what_is_wrong_with_a_host_is_said_with_the_remedy() -> Result<()> {
         let table = server.ok(&["fleet", "list", "-v"])?;
         ensure!(table.contains(words), "{table}");
     }
+    fs::remove_file(&uname)?;
+    hosts.within(2, &["umount", "/usr/local/bin"])?;
     // Nothing is left on hosts that cannot be used; one that is not there is tried again, and the reason shown.
     ensure!(hosts.traces(1)?.is_empty() && hosts.traces(2)?.is_empty());
     wait_for("the reason of the host that is not there", PATIENCE, || {
@@ -223,15 +280,22 @@ fn what_is_wrong_with_a_host_is_said_with_the_remedy() -> Result<()> {
         events.contains("refuses the key") && events.contains("cannot reach"),
         "{events}"
     );
-    for name in ["stranger", "walker", "engine", "nobody"] {
+    for name in ["stranger", "walker", "engine", "arm", "full", "nobody"] {
         server.ok(&["fleet", "delete", name, "-y"])?;
     }
 
-    without_containers(&hosts, &server).with_context(|| hosts.logs())
+    without_containers(&hosts, &mut server).with_context(|| hosts.logs())
+}
+
+/// How long the network stays away once that is noticed: `DSTACK_TEST_OUTAGE_SECONDS`, for the long form by hand.
+#[expect(clippy::disallowed_methods, reason = "tests have no settings")]
+fn outage() -> Duration {
+    let seconds = std::env::var("DSTACK_TEST_OUTAGE_SECONDS").ok();
+    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
 /// The advice is followed: hosts without Docker; one is behind the other, split in blocks and cut off for a while.
-fn without_containers(hosts: &OwnHosts, server: &TestServer) -> Result<()> {
+fn without_containers(hosts: &OwnHosts, server: &mut TestServer) -> Result<()> {
     let config = format!(
         "  user: root\n  identity_file: {key}\n  hosts:\n  - hostname: {one}\n  - hostname: {inner}\n    blocks: 1\n    \
          proxy_jump: {{hostname: {one}, user: walker, identity_file: {key}}}\n",
@@ -262,6 +326,19 @@ fn without_containers(hosts: &OwnHosts, server: &TestServer) -> Result<()> {
     let out = server.ok(&["apply", "-f", &path, "-y"])?;
     ensure!(out.contains("hello from bare"), "{out}");
 
+    // A job goes on while the network is away, and nothing of its log is missing.
+    let go = hosts.file(1, "go");
+    let lines = [
+        "i=0; while [ ! -e {go} ]; do i=$((i + 1)); echo line $i; sleep 0.5; done; echo said $i lines".replace("{go}", &go.display().to_string()),
+    ];
+    let path = server.file("away.yml", &task("away", "", &[&lines[0]]))?;
+    server.ok(&["apply", "-f", &path, "-y", "-d"])?;
+    wait_for("the first line", PATIENCE, || {
+        Ok(server
+            .ok(&["logs", "away"])?
+            .contains("line 1\n")
+            .then_some(()))
+    })?;
     hosts.cable(1, false)?;
     let flag = |wanted: bool| {
         wait_for(&format!("unreachable = {wanted}"), PATIENCE, || {
@@ -270,8 +347,45 @@ fn without_containers(hosts: &OwnHosts, server: &TestServer) -> Result<()> {
         })
     };
     flag(true)?;
+    std::thread::sleep(outage());
     hosts.cable(1, true)?;
     flag(false)?;
+    fs::write(&go, "")?;
+    let run = server.finished("away", PATIENCE)?;
+    let log = server.ok(&["logs", "away"])?;
+    if outage().as_secs() > 150 {
+        // A job that nobody hears of for two minutes is given up; its host is not, and takes the next one.
+        let reason = &run["latest_job_submission"]["termination_reason"];
+        ensure!(
+            run["status"] == "failed" && *reason == "instance_unreachable",
+            "{run}"
+        );
+        let path = server.file("next.yml", &task("next", "", &["echo the next"]))?;
+        let out = server.ok(&["apply", "-f", &path, "-y"])?;
+        ensure!(out.contains("the next"), "{out}");
+    } else {
+        ensure!(run["status"] == "done", "{run}\n{log}");
+        let said = log.lines().filter(|line| line.starts_with("line ")).count();
+        ensure!(log.contains(&format!("said {said} lines")), "{log}");
+    }
+
+    // A server that is newer than the agents of its hosts replaces them.
+    let shim = hosts.file(1, "bin/dstack-shim");
+    fs::rename(&shim, hosts.file(1, "bin/old-shim"))?;
+    fs::write(
+        &shim,
+        "#!/bin/sh\n[ \"$1\" = --build ] && exec echo 0.0.1\nexec /usr/local/bin/old-shim \"$@\"\n",
+    )?;
+    fs::set_permissions(&shim, PermissionsExt::from_mode(0o755))?;
+    server.stop()?;
+    server.spawn()?;
+    wait_for("the newer agents", PATIENCE, || {
+        Ok(fs::read(&shim)?.starts_with(b"\x7fELF").then_some(()))
+    })?;
+    fs::remove_file(hosts.file(1, "bin/old-shim"))?;
+    let path = server.file("newer.yml", &task("newer", "", &["echo hello again"]))?;
+    let out = server.ok(&["apply", "-f", &path, "-y"])?;
+    ensure!(out.contains("hello again"), "{out}");
     server.ok(&["fleet", "delete", "bare", "-y"])?;
     ensure!(hosts.traces(1)?.is_empty() && hosts.traces(2)?.is_empty());
     Ok(())

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use dstack_api::config::{FleetConfiguration, SshHost};
@@ -12,9 +11,9 @@ use dstack_api::fleets::{
 };
 use dstack_api::instances::InstanceStatus;
 use dstack_api::runs::ApplyAction;
-use dstack_backend_types::instances::SshKey;
 use serde_json::Value;
 
+use super::host_keys::Keys;
 use super::{Args, profiles};
 use crate::cmd::fleet::wait_gone;
 use crate::cx::{Cx, Here};
@@ -230,66 +229,32 @@ fn wait(mut fleet: Fleet, here: &Here, cx: &mut Cx<'_>) -> Result<(), CliError> 
 fn read_keys(
     configuration: &mut FleetConfiguration,
     folder: &Path,
-    cx: &Cx<'_>,
+    cx: &mut Cx<'_>,
 ) -> Result<(), CliError> {
     let Some(ssh) = &mut configuration.ssh_config else {
         return Ok(());
     };
-    let read = |file: &str| read_key(&cx.expand(file, folder));
+    let mut keys = Keys {
+        folder,
+        cx,
+        known: BTreeMap::new(),
+    };
     if let Some(file) = &ssh.identity_file {
-        ssh.ssh_key = Some(read(file)?);
+        ssh.ssh_key = Some(keys.read(file)?);
     }
     if let Some(jump) = &mut ssh.proxy_jump {
-        jump.ssh_key = Some(read(&jump.identity_file)?);
+        jump.ssh_key = Some(keys.read(&jump.identity_file)?);
     }
     for host in &mut ssh.hosts {
         let SshHost::Params(host) = host else {
             continue;
         };
         if let Some(file) = &host.identity_file {
-            host.ssh_key = Some(read(file)?);
+            host.ssh_key = Some(keys.read(file)?);
         }
         if let Some(jump) = &mut host.proxy_jump {
-            jump.ssh_key = Some(read(&jump.identity_file)?);
+            jump.ssh_key = Some(keys.read(&jump.identity_file)?);
         }
     }
     Ok(())
-}
-
-fn read_key(path: &Path) -> Result<SshKey, CliError> {
-    let fail = |source| CliError::File {
-        verb: "read",
-        path: path.to_owned(),
-        source,
-    };
-    let private = std::fs::read_to_string(path).map_err(fail)?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".pub");
-    let public = match std::fs::read_to_string(&beside) {
-        Ok(public) => public,
-        Err(_) => derive(path)?,
-    };
-    Ok(SshKey {
-        public: public.trim().to_owned(),
-        private: Some(private),
-    })
-}
-
-/// The public key of a private one, if no file has it.
-fn derive(path: &Path) -> Result<String, CliError> {
-    // An empty passphrase, so that a key with one is an error instead of a question nobody sees.
-    let answer = Command::new("ssh-keygen")
-        .args(["-y", "-P", "", "-f"])
-        .arg(path)
-        .output();
-    answer
-        .ok()
-        .filter(|answer| answer.status.success())
-        .and_then(|answer| String::from_utf8(answer.stdout).ok())
-        .ok_or_else(|| {
-            CliError::message(format!(
-                "{}: the public key is missing: there is no {0}.pub, and ssh-keygen cannot derive it (a passphrase?)",
-                path.display()
-            ))
-        })
 }

@@ -33,7 +33,7 @@ pub(crate) fn apply(
     here: &Here,
     cx: &mut Cx<'_>,
 ) -> Result<(), CliError> {
-    let spec = run_spec::make(args, source, here, cx)?;
+    let (spec, code) = run_spec::make(args, source, here, cx)?;
     let request = GetRunPlanRequest {
         run_spec: spec,
         max_offers: Some(args.max_offers),
@@ -70,6 +70,7 @@ pub(crate) fn apply(
     if change == Change::Replace {
         stop_and_wait(name.as_deref().unwrap_or_default(), here, cx)?;
     }
+    code.upload(here)?;
     let order = json!({
         "plan": {
             "run_spec": answer["run_spec"],

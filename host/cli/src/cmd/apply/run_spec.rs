@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use dstack_api::config::{EnvValue, PortMapping, RunConfiguration};
-use dstack_api::repos::{RepoInfo, RunRepoData, SaveRepoCredsRequest, VIRTUAL_REPO_ID};
 use dstack_api::runs::RunSpec;
 
 use super::interpolate::{interpolate, quote};
 use super::{Args, archives, profiles};
 use crate::cx::{Cx, Here};
 use crate::error::CliError;
+use crate::repo::{self, Code};
 use crate::ssh::public_half;
 
 /// A run's configuration with where it came from.
@@ -20,13 +20,14 @@ pub(crate) struct Source {
     pub(crate) folder: PathBuf,
 }
 
-/// Everything about a run that is decided on this side. Makes the repository and the archives known to the server.
+/// Everything about a run that is decided on this side. Makes the repository and the archives known to the server;
+/// changes of the repository are uploaded by [`Code::upload`] once the person agrees.
 pub(crate) fn make(
     args: &Args,
     source: Source,
     here: &Here,
-    cx: &Cx<'_>,
-) -> Result<RunSpec, CliError> {
+    cx: &mut Cx<'_>,
+) -> Result<(RunSpec, Code), CliError> {
     let Source {
         mut configuration,
         path,
@@ -44,26 +45,21 @@ pub(crate) fn make(
     check(&configuration, &path)?;
     ports(&mut configuration, &args.port)?;
     fill_references(&mut configuration, &args.run_args)?;
+    super::ide::detect(&mut configuration, cx)?;
     let profile = profiles::choose(&args.profile, &folder, cx)?;
-    here.client.post::<()>(
-        &here.path("repos/init"),
-        &SaveRepoCredsRequest {
-            repo_id: VIRTUAL_REPO_ID.to_owned(),
-            repo_info: RepoInfo::Virtual {},
-            repo_creds: None,
-        },
-    )?;
     super::own_fields::check(
         &serde_json::to_value(&configuration).unwrap_or_default(),
         here,
     )?;
     let files = &mut configuration.base_mut().files;
     let file_archives = archives::upload(files, &folder, here, cx)?;
-    Ok(RunSpec {
+    let repos = &mut configuration.base_mut().repos;
+    let code = repo::prepare(repos, &args.repo, &folder, here, cx)?;
+    let spec = RunSpec {
         run_name: configuration.name().map(str::to_owned),
-        repo_id: Some(VIRTUAL_REPO_ID.to_owned()),
-        repo_data: Some(RunRepoData::Virtual {}),
-        repo_code_hash: None,
+        repo_id: Some(code.repo_id.clone()),
+        repo_data: Some(code.data.clone()),
+        repo_code_hash: code.changes.as_ref().map(|changes| changes.hash.clone()),
         repo_dir: None,
         file_archives,
         working_dir: None,
@@ -74,7 +70,8 @@ pub(crate) fn make(
             Some(key) => Some(public_half(key, cx)?),
             None => None,
         },
-    })
+    };
+    Ok((spec, code))
 }
 
 fn check(configuration: &RunConfiguration, path: &str) -> Result<(), CliError> {
@@ -86,11 +83,6 @@ fn check(configuration: &RunConfiguration, path: &str) -> Result<(), CliError> {
     {
         return Err(CliError::message(format!(
             "{path}: working_dir: \"{folder}\" must be an absolute path in the container"
-        )));
-    }
-    if !base.repos.is_empty() {
-        return Err(CliError::message(format!(
-            "{path}: repos: this version cannot bring a Git repository along yet; use `files`, or clone it in `commands`"
         )));
     }
     Ok(())

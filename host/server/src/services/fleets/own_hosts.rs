@@ -8,7 +8,7 @@ use dstack_backend_types::{SshConnectionParams, SshKey};
 use dstack_engine::changes::Changes;
 use dstack_engine::ids::{FleetId, InstanceId};
 use dstack_engine::ssh_hosts;
-use dstack_remote::{Secret, public_key_of};
+use dstack_remote::{Secret, is_public_key, public_key_of};
 use dstack_store::{Sealed, Tx, instances, ssh_hosts as logins};
 use serde::{Deserialize, Serialize};
 
@@ -114,7 +114,13 @@ fn proxy_key(ssh: &SshParams, own: Option<&SshProxyParams>) -> Result<Option<Str
 fn private(key: Option<&SshKey>) -> Result<Option<String>, ApiError> {
     let Some(key) = key else { return Ok(None) };
     let Some(private) = &key.private else {
-        return Err(ApiError::refused("Private key not provided"));
+        // The server's SSH agent may have the other half.
+        let public = key.public.trim();
+        return if is_public_key(public) {
+            Ok(Some(public.to_owned()))
+        } else {
+            Err(ApiError::refused("Private key not provided"))
+        };
     };
     // Files that went through other systems come with other line ends, or without the last one.
     let text = format!("{}\n", private.replace("\r\n", "\n").trim());
