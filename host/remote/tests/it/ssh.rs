@@ -365,3 +365,74 @@ async fn rsa_and_ecdsa_keys_open_machines_too() {
         );
     }
 }
+
+/// An agent of OpenSSH that ends with this value.
+struct SshAgent {
+    child: std::process::Child,
+    socket: std::path::PathBuf,
+}
+
+impl SshAgent {
+    fn start(folder: &std::path::Path) -> Self {
+        let socket = folder.join("agent.sock");
+        let mut agent = std::process::Command::new("ssh-agent");
+        agent.arg("-D").arg("-a").arg(&socket);
+        let child = agent.stdout(std::process::Stdio::null()).spawn().unwrap();
+        crate::bed::wait_for("the agent", || {
+            std::os::unix::net::UnixStream::connect(&socket).is_ok()
+        });
+        Self { child, socket }
+    }
+
+    fn add(&self, file: &std::path::Path) {
+        let mut add = std::process::Command::new("ssh-add");
+        add.arg("-q").arg(file).env("SSH_AUTH_SOCK", &self.socket);
+        assert!(add.status().unwrap().success());
+    }
+}
+
+impl Drop for SshAgent {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[tokio::test]
+async fn a_public_key_opens_a_machine_by_the_agent_that_has_the_other_half() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = SshAgent::start(folder.path());
+    let remote = |socket| {
+        Remote::new(Config {
+            agent: socket,
+            ..Config::default()
+        })
+    };
+    for kind in ["ed25519", "ecdsa", "rsa"] {
+        let file = folder.path().join(kind);
+        let mut make = std::process::Command::new("ssh-keygen");
+        make.args(["-q", "-N", "", "-t", kind, "-f"]).arg(&file);
+        assert!(make.status().unwrap().success());
+        let public = std::fs::read_to_string(file.with_extension("pub")).unwrap();
+        let pair = KeyPair {
+            private: Secret::new(public.trim()),
+            public,
+        };
+        let sshd = Sshd::start(&pair);
+        let at = Address::ssh(sshd.hop(&pair));
+        let run = |remote: Remote| {
+            let at = at.clone();
+            async move {
+                let limit = Duration::from_secs(10);
+                remote.run(&at, "echo in", bytes::Bytes::new(), limit).await
+            }
+        };
+        let with_agent = || remote(Some(agent.socket.clone()));
+        let before = run(with_agent()).await.unwrap_err().to_string();
+        assert!(before.contains("does not sign"), "{kind}: {before}");
+        agent.add(&file);
+        assert_eq!(run(with_agent()).await.unwrap().text(), "in\n", "{kind}");
+        let without = run(remote(None)).await.unwrap_err().to_string();
+        assert!(without.contains("SSH_AUTH_SOCK"), "{kind}: {without}");
+    }
+}

@@ -191,7 +191,8 @@ pub(crate) fn whole_life(server: &TestServer, web: &Web) -> Result<()> {
     let last = &run["latest_job_submission"];
     // A run whose job ended by anything but itself is a failed one.
     ensure!(
-        last["status"] == "terminated" && last["termination_reason"] == "inactivity_duration_exceeded",
+        last["status"] == "terminated"
+            && last["termination_reason"] == "inactivity_duration_exceeded",
         "{run}"
     );
     let why = last["termination_reason_message"].to_string();
