@@ -25,7 +25,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Apply a configuration: run a task, create a fleet
-    Apply(cmd::apply::Args),
+    Apply(Box<cmd::apply::Args>),
     /// Bring a run's ports and login to this machine
     Attach(cmd::attach::Args),
     /// Plugins with their state
@@ -43,7 +43,7 @@ pub(crate) enum Command {
     /// The log of a run
     Logs(cmd::logs::Args),
     /// What machines are offered, and at what price
-    Offer(cmd::offer::Args),
+    Offer(Box<cmd::offer::Args>),
     /// Projects in the client's configuration
     Project(cmd::project::Args),
     /// Runs
@@ -61,7 +61,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self, cx: &mut Cx<'_>) -> Result<(), CliError> {
         match self {
-            Self::Apply(args) => cmd::apply::run(args, cx),
+            Self::Apply(args) => cmd::apply::run(*args, cx),
             Self::Attach(args) => cmd::attach::run(args, cx),
             Self::Backend(args) => cmd::backend::run(args, cx),
             Self::Completion(args) => cmd::completion::run(&args, cx),

@@ -77,9 +77,9 @@ pub(crate) fn parse(private: &Secret) -> Result<PrivateKey, RemoteError> {
 /// What a login is made with.
 pub(crate) enum Opener {
     /// A private key.
-    Key(PrivateKey),
+    Key(Box<PrivateKey>),
     /// A key that an SSH agent holds.
-    Agent(PublicKey),
+    Agent(Box<PublicKey>),
 }
 
 /// Reads a private key, or a public one in a line, which stands for the agent's.
@@ -89,10 +89,10 @@ pub(crate) fn opener(text: &Secret) -> Result<Opener, RemoteError> {
         .iter()
         .any(|start| line.starts_with(start));
     if !is_public {
-        return parse(text).map(Opener::Key);
+        return parse(text).map(|key| Opener::Key(Box::new(key)));
     }
     PublicKey::from_openssh(line)
-        .map(Opener::Agent)
+        .map(|key| Opener::Agent(Box::new(key)))
         .map_err(|e| RemoteError::Invalid(format!("unusable ssh public key: {e}")))
 }
 

@@ -281,11 +281,11 @@ where
     };
     let answer = match opener {
         Opener::Key(key) => {
-            let key = PrivateKeyWithHashAlg::new(Arc::new(key), hash);
+            let key = PrivateKeyWithHashAlg::new(Arc::new(*key), hash);
             let answer = handle.authenticate_publickey(&hop.username, key).await;
             answer.map_err(|e| unreachable(hop, &e))?
         }
-        Opener::Agent(key) => by_agent(hop, with, &mut handle, key, hash).await?,
+        Opener::Agent(key) => by_agent(hop, with, &mut handle, *key, hash).await?,
     };
     match answer {
         AuthResult::Success => Ok(handle),

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -57,6 +58,32 @@ fn two_hosts_are_added_used_by_two_nodes_and_left_without_a_trace() -> Result<()
     outcome.with_context(|| hosts.logs())
 }
 
+/// The nodes reach each other by SSH and by the master's address, in the private network.
+fn two_nodes(hosts: &OwnHosts, server: &TestServer) -> Result<()> {
+    let lines = [
+        "test \"$COLOUR\" = blue",
+        "for ip in $DSTACK_NODES_IPS; do until ssh $ip touch /tmp/seen.$DSTACK_NODE_RANK; do sleep 0.2; done; done",
+        "while [ ! -e /tmp/seen.0 ] || [ ! -e /tmp/seen.1 ]; do sleep 0.1; done",
+        // A program of the first node answers at the master's address.
+        "if [ $DSTACK_NODE_RANK = 0 ]; then mkdir /tmp/www && echo master here > /tmp/www/f && busybox httpd -p 7777 -h /tmp/www; fi",
+        "until wget -qO /tmp/got http://$DSTACK_MASTER_NODE_IP:7777/f; do sleep 0.2; done; test \"$(cat /tmp/got)\" = 'master here'",
+        "ssh $DSTACK_MASTER_NODE_IP touch /tmp/told.$DSTACK_NODE_RANK",
+        "if [ $DSTACK_NODE_RANK = 0 ]; then while [ ! -e /tmp/told.1 ]; do sleep 0.1; done; fi",
+        "echo node $DSTACK_NODE_RANK of $DSTACK_NODES_NUM, master $DSTACK_MASTER_NODE_IP",
+    ];
+    let path = server.file("nodes.dstack.yml", &task("nodes", "nodes: 2\n", &lines))?;
+    server.ok(&["apply", "-f", &path, "-y", "-d"])?;
+    let run = server.finished("nodes", PATIENCE)?;
+    let log = server.ok(&["logs", "nodes"])?;
+    ensure!(run["status"] == "done", "{run}\n{log}\n{}", server.log());
+    let master = hosts.private_network().replace("0/24", "");
+    ensure!(
+        log.contains("node 0 of 2") && log.contains(&format!("master {master}")),
+        "{log}"
+    );
+    Ok(())
+}
+
 fn whole_life(hosts: &OwnHosts, server: &TestServer, web: &Web) -> Result<()> {
     let (one, two) = (hosts.address(1), hosts.address(2));
     let config = |list: &str| {
@@ -107,28 +134,7 @@ fn whole_life(hosts: &OwnHosts, server: &TestServer, web: &Web) -> Result<()> {
         );
     }
 
-    // The nodes reach each other by SSH and by the master's address, in the private network.
-    let lines = [
-        "test \"$COLOUR\" = blue",
-        "for ip in $DSTACK_NODES_IPS; do until ssh $ip touch /tmp/seen.$DSTACK_NODE_RANK; do sleep 0.2; done; done",
-        "while [ ! -e /tmp/seen.0 ] || [ ! -e /tmp/seen.1 ]; do sleep 0.1; done",
-        // A program of the first node answers at the master's address.
-        "if [ $DSTACK_NODE_RANK = 0 ]; then mkdir /tmp/www && echo master here > /tmp/www/f && busybox httpd -p 7777 -h /tmp/www; fi",
-        "until wget -qO /tmp/got http://$DSTACK_MASTER_NODE_IP:7777/f; do sleep 0.2; done; test \"$(cat /tmp/got)\" = 'master here'",
-        "ssh $DSTACK_MASTER_NODE_IP touch /tmp/told.$DSTACK_NODE_RANK",
-        "if [ $DSTACK_NODE_RANK = 0 ]; then while [ ! -e /tmp/told.1 ]; do sleep 0.1; done; fi",
-        "echo node $DSTACK_NODE_RANK of $DSTACK_NODES_NUM, master $DSTACK_MASTER_NODE_IP",
-    ];
-    let path = server.file("nodes.dstack.yml", &task("nodes", "nodes: 2\n", &lines))?;
-    server.ok(&["apply", "-f", &path, "-y", "-d"])?;
-    let run = server.finished("nodes", PATIENCE)?;
-    let log = server.ok(&["logs", "nodes"])?;
-    ensure!(run["status"] == "done", "{run}\n{log}\n{}", server.log());
-    let master = hosts.private_network().replace("0/24", "");
-    ensure!(
-        log.contains("node 0 of 2") && log.contains(&format!("master {master}")),
-        "{log}"
-    );
+    two_nodes(hosts, server)?;
 
     // A folder of the host in the job.
     let mount = "volumes: [\"/root/shared:/shared\"]\n";
@@ -175,6 +181,27 @@ fn whole_life(hosts: &OwnHosts, server: &TestServer, web: &Web) -> Result<()> {
     Ok(())
 }
 
+/// One host says it has another processor, by the file that is returned; the other has a full disk for programs.
+fn spoil(hosts: &OwnHosts) -> Result<PathBuf> {
+    let uname = hosts.file(1, "bin/uname");
+    fs::write(
+        &uname,
+        "#!/bin/sh\n[ \"$1\" = -m ] && exec echo aarch64\nexec /usr/bin/uname \"$@\"\n",
+    )?;
+    fs::set_permissions(&uname, PermissionsExt::from_mode(0o755))?;
+    let small = [
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        "size=1m",
+        "small",
+        "/usr/local/bin",
+    ];
+    hosts.within(2, &small)?;
+    Ok(uname)
+}
+
 #[test]
 fn what_is_wrong_with_a_host_is_said_with_the_remedy() -> Result<()> {
     let (hosts, mut server) = (OwnHosts::start(false)?, server()?);
@@ -193,23 +220,7 @@ fn what_is_wrong_with_a_host_is_said_with_the_remedy() -> Result<()> {
             "env: [DSTACK_SHIM_RUNTIME=process]\n",
         )
     };
-    // A host that says it has another processor, and one whose disk for programs is full.
-    let uname = hosts.file(1, "bin/uname");
-    fs::write(
-        &uname,
-        "#!/bin/sh\n[ \"$1\" = -m ] && exec echo aarch64\nexec /usr/bin/uname \"$@\"\n",
-    )?;
-    fs::set_permissions(&uname, PermissionsExt::from_mode(0o755))?;
-    let small = [
-        "mount",
-        "-t",
-        "tmpfs",
-        "-o",
-        "size=1m",
-        "small",
-        "/usr/local/bin",
-    ];
-    hosts.within(2, &small)?;
+    let uname = spoil(&hosts)?;
     // All at once: each waits a while for help that does not come.
     let cases = [
         (
