@@ -70,7 +70,7 @@ impl Command {
             Self::Gateway(args) => cmd::gateway::run(args, cx),
             Self::Init(args) => cmd::init::run(&args, cx),
             Self::Logs(args) => cmd::logs::run(&args, cx),
-            Self::Offer(args) => cmd::offer::run(args, cx),
+            Self::Offer(args) => cmd::offer::run(*args, cx),
             Self::Project(args) => cmd::project::run(args, cx),
             Self::Ps(args) => cmd::ps::run(&args, cx),
             Self::Run(args) => cmd::run::run(&args, cx),
