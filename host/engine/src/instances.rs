@@ -9,6 +9,7 @@
 //! A row is `terminated` only after the provider confirmed that the machine is gone or never was.
 //! While it is `pending` with a living `owner_job`, the job's pipeline makes the machine and this one waits.
 
+mod ending;
 mod own_host;
 mod provision;
 
@@ -35,6 +36,7 @@ use crate::offers::Sharing;
 use crate::ssh_hosts::HostFacts;
 use crate::view::{BackendAbilities, Limits};
 use crate::{idle, spec};
+use ending::{not_ended, terminating};
 use provision::pending;
 
 pub use provision::conclude_provision;
@@ -45,11 +47,6 @@ const CHECK_EVERY: Duration = Duration::from_secs(14);
 const CHECK_AGAIN: Duration = Duration::from_secs(3);
 /// How long a machine may be silent before it counts as unreachable.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(15);
-/// How long a provider that does not end a machine is asked at the quick pace.
-const END_RETRY: Duration = Duration::from_secs(30);
-/// The slow pace after that.
-const END_RETRY_SLOW: Duration = Duration::from_secs(300);
-
 /// What the decision reads.
 #[derive(Debug, Clone)]
 pub struct View {
@@ -281,40 +278,6 @@ fn look(view: &View) -> Duration {
     }
 }
 
-fn terminating(view: &View) -> Plan {
-    let instance = &view.instance;
-    if instance.ssh_host.is_some() {
-        return Plan::Ask(Ask::Clear);
-    }
-    match &instance.provisioning_data {
-        Some(data) => Plan::Ask(Ask::Terminate(Arc::clone(data))),
-        _ => {
-            let reason = instance
-                .termination_reason
-                .unwrap_or(Reason::TerminatedByUser);
-            let mut changes = Changes {
-                guards: vec![own_guard(view)],
-                ..Changes::default()
-            };
-            if let Some(lost) = &instance.attempt {
-                changes.cleanup.extend(lost_rows(
-                    lost,
-                    &instance.project_id,
-                    view.now,
-                    &view.limits,
-                ));
-            }
-            gone(
-                view,
-                &mut changes,
-                reason,
-                instance.termination_reason_message.clone(),
-            );
-            Plan::Change(changes)
-        }
-    }
-}
-
 /// Turns an answer into changes.
 pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
     match (ask, answer) {
@@ -494,30 +457,6 @@ fn silent(view: &View, why: &str) -> Changes {
 /// The machine is gone, or another one answers at its address.
 fn lost(view: &View, why: &str) -> Changes {
     ends(view, Reason::Unreachable, Some(why.to_owned()))
-}
-
-/// Retried for ever, since a machine that costs money must not be forgotten: every 30 s at first, then rarely.
-fn not_ended(view: &View, why: &str) -> Changes {
-    let instance = &view.instance;
-    let mut changes = Changes {
-        guards: vec![own_guard(view)],
-        look_again: Some(END_RETRY),
-        ..Changes::default()
-    };
-    match instance.first_end_failure_at {
-        None => {
-            changes.instance(instance).first_end_failure_at = Some(Some(view.now));
-            changes.event(
-                format!("instance could not be ended yet: {why}"),
-                &[instance],
-            );
-        }
-        Some(since) if secs(view.now, since) > signed(view.limits.end_patience) => {
-            changes.look_again = Some(END_RETRY_SLOW);
-        }
-        Some(_) => {}
-    }
-    changes
 }
 
 /// Often at first, then as often as providers like it.
