@@ -53,6 +53,8 @@ const DOUBLES: &[(&str, &str)] = &[
     ("cpufeatures", "follows sha1"),
     ("generic-array", "follows sha1 and ssh-key"),
     ("tower-http", "reqwest needs 0.6"),
+    ("fallible-iterator", "postgres-protocol needs 0.2"),
+    ("wasi", "follows getrandom; not built on Linux"),
     ("strum", "oci-client needs 0.27"),
     ("strum_macros", "follows strum"),
     (
