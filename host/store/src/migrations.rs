@@ -40,6 +40,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 7,
         sqlite: include_str!("migrations/sqlite/0007_gateways.sql"),
     },
+    Migration {
+        number: 8,
+        sqlite: include_str!("migrations/sqlite/0008_http_api.sql"),
+    },
 ];
 
 /// Brings the schema to the newest number.
