@@ -14,6 +14,7 @@ use crate::agent_files::AgentFiles;
 use crate::compat::{self, version::Version};
 use crate::logs::FileLogs;
 use crate::metrics::Metrics;
+use crate::metrics::work::Happened;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
 use crate::services::backends::Backends;
@@ -25,6 +26,7 @@ use crate::services::projects::Projects;
 use crate::services::repos::Repos;
 use crate::services::runs::Runs;
 use crate::services::secrets::Secrets;
+use crate::services::templates::Templates;
 use crate::services::users::Users;
 use crate::services::volumes::Volumes;
 use crate::settings::Settings;
@@ -116,6 +118,8 @@ pub struct State {
     pub(crate) plugins: Plugins,
     pub(crate) agents: AgentFiles,
     pub(crate) metrics: Metrics,
+    /// What pipelines count for Prometheus.
+    pub(crate) happened: Arc<Happened>,
     pub(crate) backends: Arc<Backends>,
     pub(crate) sections: Arc<Sections>,
     pub(crate) permissions: Permissions,
@@ -130,6 +134,7 @@ pub struct State {
     pub(crate) volumes: Volumes,
     pub(crate) planner: Arc<Planner>,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) templates: Templates,
 }
 
 impl Deref for App {
@@ -199,6 +204,10 @@ impl App {
                 permissions,
                 hints,
             ),
+            templates: Templates::new(
+                settings.server_dir.join("data").join("templates"),
+                settings.templates_repo.clone(),
+            ),
             planner,
             users,
             agents,
@@ -207,6 +216,7 @@ impl App {
             keyring,
             clouds,
             metrics: Metrics::new(&plugins),
+            happened: Arc::default(),
             plugins,
             backends,
             sections,

@@ -2,6 +2,9 @@
 //!
 //! Numbers are taken when they are asked for: a collector reads what its part of the server counts anyway.
 
+mod text;
+pub(crate) mod work;
+
 use std::fmt;
 
 use dstack_plugins::{

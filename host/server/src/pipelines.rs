@@ -16,6 +16,7 @@ mod job_logs;
 mod jobs_running;
 mod jobs_submitted;
 mod jobs_terminating;
+mod measure;
 mod orphans;
 mod own_hosts;
 mod probes;
@@ -30,6 +31,8 @@ mod watch;
 
 use std::sync::Arc;
 
+use dstack_api::config::RunConfiguration;
+use dstack_api::runs::RunSpec;
 use dstack_engine::view::{JobNetwork, Limits};
 use dstack_store::Store;
 use dstack_store::views::Known;
@@ -39,6 +42,7 @@ use tokio::sync::Notify;
 use crate::agent_files::AgentFiles;
 use crate::logs::FileLogs;
 use crate::machines::Machines;
+use crate::metrics::work::Happened;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
 use crate::services::keyring::Keyring;
@@ -71,6 +75,7 @@ pub(crate) struct Context {
     pub(crate) facts: facts::Facts,
     pub(crate) log_times: job_logs::LastTimes,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) happened: Arc<Happened>,
 }
 
 /// What the server hands to the pipelines at start.
@@ -85,6 +90,7 @@ pub(crate) struct Parts {
     pub(crate) hints: Hints,
     pub(crate) tasks: Tasks,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) happened: Arc<Happened>,
 }
 
 impl Context {
@@ -125,6 +131,7 @@ impl Context {
             facts: facts::Facts::default(),
             log_times: job_logs::LastTimes::default(),
             pulls: parts.pulls,
+            happened: parts.happened,
         }
     }
 
@@ -136,6 +143,15 @@ impl Context {
     pub(crate) fn now(&self) -> Timestamp {
         let now = Timestamp::now();
         Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
+    }
+}
+
+/// The word for the kind of a run.
+pub(crate) const fn run_type(spec: &RunSpec) -> &'static str {
+    match spec.configuration {
+        RunConfiguration::Task(_) => "task",
+        RunConfiguration::Service(_) => "service",
+        RunConfiguration::DevEnvironment(_) => "dev-environment",
     }
 }
 
@@ -179,6 +195,7 @@ pub(crate) fn start(parts: Parts) {
     tasks.spawn("cleanup", cleanup::run(Arc::clone(&cx)));
     tasks.spawn("probes", probes::run(Arc::clone(&cx)));
     tasks.spawn("orphans", orphans::run(Arc::clone(&cx)));
+    tasks.spawn("measure", measure::run(Arc::clone(&cx)));
     tasks.spawn("upkeep", upkeep::run(Arc::clone(&cx)));
     tasks.spawn("heartbeat", driver::heartbeat(cx));
 }

@@ -34,6 +34,7 @@ pub mod instances;
 pub mod job_metrics;
 pub mod jobs;
 pub mod lease;
+pub mod measures;
 pub mod meta;
 mod migrations;
 mod page;

@@ -58,6 +58,7 @@ impl StoredHostKeys {
 async fn gone(store: &Store, known: &HashMap<String, String>) -> Result<Vec<String>, DbError> {
     let filter = InstancesFilter {
         projects: None,
+        imported: Vec::new(),
         fleets: None,
         only_active: true,
         page: Page {
