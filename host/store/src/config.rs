@@ -24,6 +24,7 @@ pub struct StoreConfig {
 
 /// A database.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "one value a process")]
 pub enum Database {
     /// The SQLite file; its folder is made when missing. One server has it to itself.
     Sqlite(PathBuf),

@@ -2,7 +2,7 @@
 //!
 //! The short form is for every day. `DSTACK_TEST_CRASH_KILLS` makes it as long as wanted; each kill has a run.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use dstack_e2e::{Runtime, fleet, prepared, prepared_with};
@@ -59,7 +59,6 @@ fn all_once(servers: &[TestServer], names: &[String]) -> Result<()> {
 
 /// Kills the servers in turn, each time at another moment of a run, which was given to this server or to another one.
 fn kill_at_work(servers: &mut [TestServer], kills: usize) -> Result<()> {
-    let began = Instant::now();
     let count = servers.len();
     for (kill, moment) in moments(u64::try_from(kills)?, 1500).enumerate() {
         let name = format!("killed{kill}");
@@ -70,7 +69,6 @@ fn kill_at_work(servers: &mut [TestServer], kills: usize) -> Result<()> {
         victim.spawn()?;
         all_once(servers, &[name])?;
     }
-    println!("{kills} kills, {count} servers: {:?}", began.elapsed());
     Ok(())
 }
 
