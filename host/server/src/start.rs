@@ -109,6 +109,14 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// Adds the folders of `config.yml`, right after the folder of the variable, if there is one.
+fn add_folders(plugins: &mut PluginsConfig, settings: &Settings, folders: &[PathBuf]) {
+    let second = usize::from(settings.plugin_dir.is_some()).min(plugins.folders.len());
+    plugins
+        .folders
+        .splice(second..second, folders.iter().cloned());
+}
+
 impl Server {
     /// Opens the database, makes what the first start makes, takes the address, and starts the loops.
     ///
@@ -141,11 +149,7 @@ impl Server {
             settings.local_backend.get_or_insert(false);
         }
         plugins.isolation.extend(config.isolation.clone());
-        // Right after the folder of the variable, if there is one.
-        let second = usize::from(settings.plugin_dir.is_some()).min(plugins.folders.len());
-        plugins
-            .folders
-            .splice(second..second, config.folders.iter().cloned());
+        add_folders(&mut plugins, &settings, &config.folders);
         let machine = plugins.machine.as_ref();
         let agents = AgentFiles::new(machine.map(|it| it.agents.clone()).unwrap_or_default());
         let host_keys = StoredHostKeys::load(store.clone()).await?;

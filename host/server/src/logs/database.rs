@@ -118,10 +118,10 @@ type Log = (JobId, &'static str);
 fn append(tx: &mut dyn Tx, (job, producer): Log, entries: &[LogEntry]) -> Result<(), DbError> {
     let last = logs::last(tx, job, producer)?;
     let stored = last.as_ref().map_or(Timestamp::MIN, |it| it.last_at);
-    let mut next_line = last.as_ref().map_or(0, |it| it.first_line + it.lines);
+    let next_line = last.as_ref().map_or(0, |it| it.first_line + it.lines);
     let mut open = last.filter(|it| it.data.len() < FULL);
     let mut is_new = false;
-    for entry in entries.iter().filter(|it| it.at > stored) {
+    for (next_line, entry) in (next_line..).zip(entries.iter().filter(|it| it.at > stored)) {
         if let Some(full) = open.take_if(|it| it.data.len() >= LARGEST) {
             logs::put(tx, job, producer, &full)?;
         }
@@ -135,7 +135,6 @@ fn append(tx: &mut dyn Tx, (job, producer): Log, entries: &[LogEntry]) -> Result
         line::write(entry, &mut chunk.data);
         chunk.lines += 1;
         chunk.last_at = entry.at;
-        next_line += 1;
         is_new = true;
     }
     match open {

@@ -341,12 +341,10 @@ impl Order {
         }
         match wants_default {
             Some(true) => make_default(tx, project, &old, user)?,
-            Some(false) => {
-                if gateways::unset_default(tx, project, old.id)? {
-                    write(tx, &gateway_step::tell_default(&old, false, user))?;
-                }
+            Some(false) if gateways::unset_default(tx, project, old.id)? => {
+                write(tx, &gateway_step::tell_default(&old, false, user))?;
             }
-            None => {}
+            Some(false) | None => {}
         }
         Ok((name, hints))
     }

@@ -16,10 +16,6 @@ use crate::rows::{run_with_job, small_world};
 use crate::support::{at, project, seed, server_of_this_run, user};
 
 #[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the tests are started once more, with a variable"
-)]
 fn the_same_tests_pass_on_postgresql() {
     if server_of_this_run().is_some() {
         return;
