@@ -4,6 +4,11 @@
     clippy::unwrap_used,
     reason = "helpers of tests stop at the first surprise"
 )]
+#![allow(
+    clippy::too_many_lines,
+    clippy::type_complexity,
+    reason = "a table of a lifecycle is one test"
+)]
 
 mod apply_twice;
 mod crash;

@@ -218,7 +218,7 @@ fn s4_instance_filter() {
     for (row, change, fits) in table {
         let mut bed = Bed::new(json!({}), json!({"creation_policy": "reuse"}));
         let machine = bed.idle_machine(&offer(1.0, false), 0);
-        bed.set_instance(machine, |row| change(row));
+        bed.set_instance(machine, change);
         let id = bed.job(0);
         let changes = changes_of(bed.plan_job(id, at(1)));
         assert_eq!(

@@ -196,7 +196,7 @@ fn s5_ends_by_the_clock_and_by_rows() {
     ];
     for (row, status, change, now, wanted) in table {
         let (mut bed, id) = made(*status);
-        bed.set_instance(id, |row| change(row));
+        bed.set_instance(id, change);
         let plan = bed.plan_instance(id, at(*now));
         assert_eq!(
             ends(plan),
