@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -94,7 +94,11 @@ pub(crate) fn mount(volume: &VolumeInfo) -> Result<(), VolumeError> {
     let device = match volume.backend.as_str() {
         "aws" => aws_device(volume)?,
         "gcp" => gcp_device(volume)?,
-        other => return Err(VolumeError::UnknownBackend(other.to_owned())),
+        // A provider that this shim knows nothing of: its backend has to name the device.
+        other => match volume.device_name.as_deref().and_then(device_path) {
+            Some(path) => named_device(volume, path)?,
+            None => return Err(VolumeError::UnknownBackend(other.to_owned())),
+        },
     };
     let is_new = prepare_file_system(&device, volume.init_fs)?;
     fs::DirBuilder::new()
@@ -228,6 +232,26 @@ fn aws_named_device(name: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
+/// A path below `/dev` that leads nowhere else.
+fn device_path(name: &str) -> Option<PathBuf> {
+    let path = Path::new(name);
+    let plain = path
+        .components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    (plain && path.starts_with("/dev")).then(|| path.to_owned())
+}
+
+fn named_device(volume: &VolumeInfo, path: PathBuf) -> Result<PathBuf, VolumeError> {
+    let found = poll(ATTACH_LIMIT, ATTACH_POLL, || {
+        let is_disk = fs::metadata(&path).is_ok_and(|it| it.file_type().is_block_device());
+        Ok(is_disk.then(|| path.clone()))
+    })?;
+    found.ok_or_else(|| VolumeError::NotAttached {
+        volume: volume.name.clone(),
+        what: path.display().to_string(),
+    })
+}
+
 fn gcp_device(volume: &VolumeInfo) -> Result<PathBuf, VolumeError> {
     let name = volume
         .device_name
@@ -312,6 +336,15 @@ mod tests {
         assert_eq!(error("azure", "v"), "unknown backend: \"azure\"");
         assert!(error("aws", "../v").contains("cannot name a directory"));
         assert_eq!(error("gcp", "v"), "volume v has no usable device name");
+    }
+
+    #[test]
+    fn other_backends_name_a_device_below_dev() {
+        let path = |name: &str| device_path(name).map(|path| path.display().to_string());
+        assert_eq!(path("/dev/loop7").as_deref(), Some("/dev/loop7"));
+        assert_eq!(path("/dev/../etc/passwd"), None);
+        assert_eq!(path("/etc/passwd"), None);
+        assert_eq!(path("loop7"), None);
     }
 
     #[test]

@@ -9,3 +9,4 @@ mod plugins;
 mod replicas;
 mod repos;
 mod ssh_fleets;
+mod volumes;

@@ -82,7 +82,7 @@ fn a_broken_plugin_is_named_and_the_others_work() -> Result<()> {
 }
 
 /// A folder that only we may write, with these plugins in it.
-fn plugin_folder(names: &[&str]) -> Result<tempfile::TempDir> {
+pub(crate) fn plugin_folder(names: &[&str]) -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     for name in names {
@@ -108,7 +108,7 @@ fn plugin(server: &TestServer, name: &str) -> Result<Value> {
     Ok(found.cloned().unwrap_or_default())
 }
 
-fn configure(server: &TestServer, config: &str) -> Result<()> {
+pub(crate) fn configure(server: &TestServer, config: &str) -> Result<()> {
     fs::create_dir_all(server.home().join(".dstack/server"))?;
     let text = format!("{config}encryption:\n  keys: []\n");
     fs::write(server.home().join(".dstack/server/config.yml"), text)?;

@@ -6,7 +6,7 @@ use crate::{
 };
 use dstack_backend_sdk::{
     Backend, BackendError, Compute, ErrorKind,
-    capabilities::{CreateInstance, ResourceListing},
+    capabilities::{CreateInstance, ResourceListing, Volumes},
     host, run_job_on_new_instance,
     types::{
         BackendType, CloudResource, CpuArchitecture, Disk, Gpu, InstanceAvailability,
@@ -28,12 +28,12 @@ const CHUNK: usize = 500;
 /// The cloud of one configuration.
 #[derive(Debug)]
 pub struct Fake {
-    cloud: Cloud,
+    pub(crate) cloud: Cloud,
 }
 
 impl Fake {
     /// Waits as long as the knobs say, then says what they are.
-    fn begin(&self) -> Result<Knobs, BackendError> {
+    pub(crate) fn begin(&self) -> Result<Knobs, BackendError> {
         let knobs = self.cloud.knobs()?;
         if knobs.latency_ms > 0 {
             host::sleep(Duration::from_millis(knobs.latency_ms))?;
@@ -252,6 +252,6 @@ fn offer(number: u32, knobs: &Knobs) -> InstanceOfferWithAvailability {
 
 dstack_backend_sdk::export_backend! {
     name: "fake", backend: Fake, configurator: FakeConfigurator,
-    capabilities: [CreateInstance, ResourceListing], flags: ["privileged", "instance_volumes", "multinode"],
+    capabilities: [CreateInstance, Volumes, ResourceListing], flags: ["privileged", "instance_volumes", "multinode"],
     provisioning_timeout_s: 60,
 }

@@ -34,10 +34,10 @@ pub struct Machine {
 /// The folder.
 #[derive(Debug)]
 pub struct Cloud {
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
-fn failed(error: impl std::fmt::Display) -> BackendError {
+pub(crate) fn failed(error: impl std::fmt::Display) -> BackendError {
     BackendError::internal(format!("the fake cloud's folder: {error}"))
 }
 
@@ -47,7 +47,7 @@ impl Cloud {
         Self { folder }
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, BackendError> {
+    pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, BackendError> {
         match fs::read(self.folder.join(name)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(failed),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -55,7 +55,7 @@ impl Cloud {
         }
     }
 
-    fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), BackendError> {
+    pub(crate) fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), BackendError> {
         let path = self.folder.join(name);
         let temporary = path.with_extension("tmp");
         fs::write(&temporary, serde_json::to_vec(value).map_err(failed)?).map_err(failed)?;
@@ -63,8 +63,10 @@ impl Cloud {
     }
 
     /// Released when dropped.
-    fn lock(&self) -> Result<File, BackendError> {
-        fs::create_dir_all(self.folder.join("machines")).map_err(failed)?;
+    pub(crate) fn lock(&self) -> Result<File, BackendError> {
+        for part in ["machines", "volumes"] {
+            fs::create_dir_all(self.folder.join(part)).map_err(failed)?;
+        }
         let file = OpenOptions::new()
             .create(true)
             .append(true)
@@ -74,7 +76,7 @@ impl Cloud {
         Ok(file)
     }
 
-    fn note(&self, what: Value) -> Result<(), BackendError> {
+    pub(crate) fn note(&self, what: Value) -> Result<(), BackendError> {
         let mut journal = OpenOptions::new()
             .create(true)
             .append(true)

@@ -75,6 +75,12 @@ pub struct Knobs {
     pub ssh_port: u16,
     /// The machines' user; `root` by default.
     pub username: Option<String>,
+    /// No volume can be made.
+    pub no_volumes: bool,
+    /// A volume stays on its machine for so many detachments; force takes it off.
+    pub slow_detachments: u32,
+    /// What attachments say the device is; must be there for a shim to mount it.
+    pub device: Option<String>,
     /// So many terminations of a machine answer `not_yet_terminated`.
     pub slow_terminations: u32,
 }
@@ -94,6 +100,9 @@ impl Default for Knobs {
             hostname: None,
             ssh_port: 22,
             username: None,
+            no_volumes: false,
+            slow_detachments: 0,
+            device: None,
             slow_terminations: 0,
         }
     }

@@ -3,6 +3,7 @@
 //! | in the folder | what |
 //! |---|---|
 //! | `machines/<id>.json` | one machine, with its `provider_ref`; a test deletes the file to interrupt it |
+//! | `volumes/<id>.json` | one disk, with the machine it hangs on |
 //! | `journal.jsonl` | every call that had an effect, in order |
 //! | `knobs.json` | [`Knobs`], read anew by every call; absent means all defaults |
 //!
@@ -11,7 +12,9 @@
 mod backend;
 mod cloud;
 mod config;
+mod volumes;
 
 pub use backend::Fake;
 pub use cloud::{Cloud, Machine};
 pub use config::{FakeConfig, FakeConfigurator, Knobs};
+pub use volumes::Disk;
