@@ -1,6 +1,7 @@
 //! The HTTP API: which path does what. Handlers prove authority by their extractors and call a service.
 
 mod agents;
+mod catalog;
 mod fleets;
 mod gateways;
 mod later;
@@ -58,6 +59,9 @@ fn server_routes() -> Router<App> {
         .route("/api/x/plugins/list", post(plugins::list))
         .route("/api/x/plugins/reload", post(plugins::reload))
         .route("/api/x/plugins/describe", post(plugins::describe))
+        .route("/api/x/catalog/status", post(catalog::status))
+        .route("/api/x/catalog/refresh", post(catalog::refresh))
+        .route("/api/x/catalog/search", post(catalog::search))
         .route("/metrics", get(metrics::show))
         .route("/api/backends/list_types", post(server::list_backend_types))
         .route("/api/auth/list_providers", post(server::list_providers))

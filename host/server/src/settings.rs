@@ -3,6 +3,7 @@
 //! "Set" means any value, even an empty one. Sizes are bytes, times are seconds.
 
 mod backends;
+mod catalog;
 mod database;
 
 pub use backends::{AgentDownloads, BackendCalls};
@@ -11,6 +12,7 @@ pub use database::DatabaseUse;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dstack_backend_catalog::CatalogConfig;
 use dstack_backend_types::Secret;
 
 /// Where variables come from; a map in tests.
@@ -197,6 +199,8 @@ pub struct Settings {
     pub agent_downloads: AgentDownloads,
     /// Bounds of the calls of backends.
     pub backend_calls: BackendCalls,
+    /// `DSTACK_CATALOG_SOURCES`, `GPUHUNT_CATALOG_DIR`, `GPUHUNT_CATALOG_URL`, `DSTACK_CATALOG_VERSION`: where prices are from.
+    pub catalog: CatalogConfig,
 }
 
 impl Settings {
@@ -221,7 +225,6 @@ impl Settings {
             });
         }
         Ok(Self {
-            server_dir,
             database_url: read.secret("DSTACK_DATABASE_URL"),
             database_use: database::database_use(&read)?,
             host: read.text_or("DSTACK_SERVER_HOST", "127.0.0.1"),
@@ -302,6 +305,8 @@ impl Settings {
                 .map(PathBuf::from),
             agent_downloads: backends::agent_downloads(&read),
             backend_calls: backends::backend_calls(&read)?,
+            catalog: catalog::catalog(&read, &server_dir)?,
+            server_dir,
         })
     }
 
