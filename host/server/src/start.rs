@@ -109,6 +109,11 @@ impl std::fmt::Debug for Server {
     }
 }
 
+fn agent_files(plugins: &PluginsConfig) -> AgentFiles {
+    let machine = plugins.machine.as_ref();
+    AgentFiles::new(machine.map(|it| it.agents.clone()).unwrap_or_default())
+}
+
 /// Adds the folders of `config.yml`, right after the folder of the variable, if there is one.
 fn add_folders(plugins: &mut PluginsConfig, settings: &Settings, folders: &[PathBuf]) {
     let second = usize::from(settings.plugin_dir.is_some()).min(plugins.folders.len());
@@ -127,8 +132,8 @@ impl Server {
         mut plugins: PluginsConfig,
     ) -> Result<Self, StartError> {
         let address = format!("{}:{}", settings.host, settings.port);
-        let listener = TcpListener::bind(&address).await;
-        let listener = listener.map_err(|source| StartError::Listen {
+        let bound = TcpListener::bind(&address).await;
+        let listener = bound.map_err(|source| StartError::Listen {
             address: address.clone(),
             source,
         })?;
@@ -150,8 +155,7 @@ impl Server {
         }
         plugins.isolation.extend(config.isolation.clone());
         add_folders(&mut plugins, &settings, &config.folders);
-        let machine = plugins.machine.as_ref();
-        let agents = AgentFiles::new(machine.map(|it| it.agents.clone()).unwrap_or_default());
+        let agents = agent_files(&plugins);
         let host_keys = StoredHostKeys::load(store.clone()).await?;
         host_services::add(&mut plugins, &settings, &store, host_keys.clone());
         let (told, plugin_events) = plugin_care::events_channel();
