@@ -12,8 +12,8 @@ use crate::instances::InstancesFilter;
 use crate::runs::RunsFilter;
 use crate::{DbError, Page, Store, StoreConfig, Tx, Value};
 use crate::{
-    cleanups, events, fleets, guards, instances, jobs, lease, logs, probes, projects, runs,
-    side_resources, ssh_hosts, traffic, users, views,
+    cleanups, events, exports, fleets, guards, instances, jobs, lease, logs, probes, projects, runs,
+    side_resources, ssh_hosts, tokens, traffic, users, views,
 };
 
 /// The steps of a query's plan, in words.
@@ -102,6 +102,9 @@ async fn pipelines_and_views_never_scan_a_table() {
         one("cleanups", cleanups::DUE),
         one("side resources", side_resources::DUE),
         one("owner of side resources", side_resources::OWNED),
+        one("importers of a fleet", exports::FLEET_IMPORTERS),
+        one("use of a fleet", exports::MAY_USE),
+        one("extra token", tokens::BY_HASH),
     ]);
     texts.push(one("waiting runs", runs::WAITING));
     texts.extend(probes::SQL.iter().map(|(name, sql)| one(name, *sql)));

@@ -53,6 +53,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/sqlite/0008_replicas.sql"),
         postgres: include_str!("migrations/postgres/0008_replicas.sql"),
     },
+    Migration {
+        number: 9,
+        sqlite: include_str!("migrations/sqlite/0009_http_api.sql"),
+        postgres: include_str!("migrations/postgres/0009_http_api.sql"),
+    },
 ];
 
 /// The newest number of this release.

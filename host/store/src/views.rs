@@ -25,8 +25,8 @@ use crate::error::DbError;
 use crate::sql::Sql;
 use crate::tx::Tx;
 use crate::{
-    fleets, gateways, guards, instances, jobs, params, probes, projects, runs, sql, traffic,
-    volumes,
+    exports, fleets, gateways, guards, instances, jobs, params, probes, projects, runs, sql,
+    traffic, volumes,
 };
 
 /// What decisions read that the database does not know. Cheap to clone into a transaction.
@@ -84,6 +84,11 @@ const ACTIVE_FLEETS: Sql = sql!(
     fleets::columns!(),
     "f.project_id = ?1 AND f.deleted = 0 AND f.status IN ('active', 'submitted') ORDER BY f.id"
 );
+const IMPORTED_FLEETS: Sql = sql!(
+    fleets::columns!(),
+    "f.id IN (SELECT x.fleet_id FROM imports m JOIN exported_fleets x ON x.export_id = m.export_id \
+     WHERE m.project_id = ?1) AND f.deleted = 0 AND f.status IN ('active', 'submitted') ORDER BY f.id"
+);
 
 /// The statements of this file, for the test of query plans.
 #[cfg(test)]
@@ -96,6 +101,7 @@ pub(crate) const SQL: &[(&str, Sql)] = &[
     ("lower", LOWER),
     ("active runs", ACTIVE_RUNS),
     ("active fleets", ACTIVE_FLEETS),
+    ("imported fleets", IMPORTED_FLEETS),
 ];
 
 /// What a step of a run reads.
@@ -139,17 +145,14 @@ pub fn job_submitted(
         return Ok(None);
     };
     let fleets = match run.fleet_id {
-        Some(fleet) => fleets::get(tx, fleet)?
-            .into_iter()
-            .filter(|it| is_usable(it, run.project_id))
-            .collect(),
-        None => tx.all(ACTIVE_FLEETS, params![job.project_id], fleets::from_row)?,
+        Some(fleet) => match fleets::get(tx, fleet)? {
+            Some(fleet) if is_usable(tx, &fleet, run.project_id)? => vec![fleet],
+            Some(_) | None => Vec::new(),
+        },
+        None => usable_fleets(tx, job.project_id)?,
     };
     let project_name: Arc<str> = project.name.into();
-    let fleets = fleets
-        .into_iter()
-        .map(|fleet| facts(tx, &project_name, fleet))
-        .collect::<Result<_, _>>()?;
+    let fleets = all_facts(tx, (job.project_id, &project_name), fleets)?;
     Ok(Some(job_submitted::View {
         now,
         project_name,
@@ -179,6 +182,12 @@ pub fn job_running(
         return Ok(None);
     };
     let instance = instance_of(tx, &job)?;
+    let access_revoked = match &instance {
+        Some(it) if it.project_id != job.project_id => {
+            !exports::may_use(tx, it.fleet_id, job.project_id)?
+        }
+        Some(_) | None => false,
+    };
     let offer = instance.as_ref().and_then(|it| it.offer.as_deref());
     Ok(Some(job_running::View {
         now,
@@ -194,7 +203,7 @@ pub fn job_running(
         volumes: volumes::held(tx, id)?,
         job,
         run,
-        access_revoked: false,
+        access_revoked,
         limits: known.limits.clone(),
     }))
 }
@@ -343,17 +352,42 @@ pub fn fleet_facts(tx: &mut dyn Tx, project: ProjectId) -> Result<Vec<FleetFacts
         return Ok(Vec::new());
     };
     let project_name: Arc<str> = row.name.into();
-    let fleets = tx.all(ACTIVE_FLEETS, params![project], fleets::from_row)?;
-    fleets
-        .into_iter()
-        .map(|fleet| facts(tx, &project_name, fleet))
-        .collect()
+    let fleets = usable_fleets(tx, project)?;
+    all_facts(tx, (project, &project_name), fleets)
 }
 
-fn is_usable(fleet: &FleetRow, project: ProjectId) -> bool {
-    fleet.project_id == project
-        && !fleet.deleted
-        && matches!(fleet.status, FleetStatus::Active | FleetStatus::Submitted)
+/// The active fleets of a project, then those that it imports.
+fn usable_fleets(tx: &mut dyn Tx, project: ProjectId) -> Result<Vec<FleetRow>, DbError> {
+    let mut found = tx.all(ACTIVE_FLEETS, params![project], fleets::from_row)?;
+    found.extend(tx.all(IMPORTED_FLEETS, params![project], fleets::from_row)?);
+    Ok(found)
+}
+
+fn is_usable(tx: &mut dyn Tx, fleet: &FleetRow, project: ProjectId) -> Result<bool, DbError> {
+    let is_up = !fleet.deleted
+        && matches!(fleet.status, FleetStatus::Active | FleetStatus::Submitted);
+    Ok(is_up && (fleet.project_id == project || exports::may_use(tx, fleet.id, project)?))
+}
+
+/// What a placement wants to know of fleets; each under the name of the project that owns it.
+fn all_facts(
+    tx: &mut dyn Tx,
+    (project, name): (ProjectId, &Arc<str>),
+    fleets: Vec<FleetRow>,
+) -> Result<Vec<FleetFacts>, DbError> {
+    let mut found = Vec::with_capacity(fleets.len());
+    for fleet in fleets {
+        let owner = if fleet.project_id == project {
+            name.clone()
+        } else {
+            match projects::get(tx, fleet.project_id)? {
+                Some(owner) if !owner.deleted => owner.name.into(),
+                Some(_) | None => continue,
+            }
+        };
+        found.push(facts(tx, &owner, fleet)?);
+    }
+    Ok(found)
 }
 
 fn facts(tx: &mut dyn Tx, project_name: &Arc<str>, fleet: FleetRow) -> Result<FleetFacts, DbError> {
