@@ -242,6 +242,31 @@ pub struct GetInstanceRequest {
     pub id: Uuid,
 }
 
+/// `POST /api/project/{project}/instances/get_instance_health_checks`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetInstanceHealthChecksRequest {
+    /// Fleet.
+    pub fleet_name: String,
+    /// Instance of the fleet.
+    pub instance_num: u32,
+    /// Only reports made later.
+    #[serde(default, with = "crate::time::option")]
+    pub after: Option<Timestamp>,
+    /// Only reports made earlier.
+    #[serde(default, with = "crate::time::option")]
+    pub before: Option<Timestamp>,
+    /// At most this many.
+    #[serde(default)]
+    pub limit: Option<u32>,
+}
+
+/// Answer of `get_instance_health_checks`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GetInstanceHealthChecksResponse {
+    /// Newest first.
+    pub health_checks: Vec<HealthCheck>,
+}
+
 /// One health check of an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HealthCheck {

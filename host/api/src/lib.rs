@@ -12,10 +12,12 @@
 //! assert_eq!(JobTerminationReason::VolumeError.status(), JobStatus::Failed);
 //! ```
 
+pub mod auth;
 pub mod backends;
 pub mod config;
 pub mod error;
 pub mod events;
+pub mod exports;
 pub mod files;
 pub mod fleets;
 pub mod gateways;
@@ -23,6 +25,7 @@ pub mod gpus;
 pub mod instances;
 pub mod jobs;
 pub mod logs;
+pub mod metrics;
 pub mod plan;
 pub mod plugins;
 pub mod projects;
@@ -30,7 +33,10 @@ pub mod repos;
 pub mod runs;
 pub mod secrets;
 pub mod server_info;
+pub mod sshproxy;
+pub mod templates;
 pub mod time;
+pub mod tokens;
 pub mod users;
 pub mod volumes;
 pub mod words;

@@ -75,6 +75,32 @@ pub mod option {
     }
 }
 
+/// The same for lists.
+pub mod list {
+    use super::{Deserializer, Serializer, Timestamp, format};
+    use serde::{Deserialize as _, de::Error as _};
+
+    /// For `#[serde(with = …)]`.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(at: &[Timestamp], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(at.iter().map(|at| format(*at)))
+    }
+
+    /// For `#[serde(with = …)]`.
+    ///
+    /// # Errors
+    /// Not a list of timestamps.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Timestamp>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        let read = |text: String| super::parse(&text).map_err(D::Error::custom);
+        texts.into_iter().map(read).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{format, parse};

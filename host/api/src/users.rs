@@ -142,3 +142,37 @@ pub struct DeleteUsersRequest {
     /// Names.
     pub users: Vec<String>,
 }
+
+/// A public key that a user added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublicKeyInfo {
+    /// Id.
+    pub id: Uuid,
+    /// When it was added.
+    #[serde(with = "crate::time")]
+    pub added_at: Timestamp,
+    /// What the user calls it.
+    pub name: String,
+    /// Its algorithm, such as `ssh-ed25519`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `SHA256:…`
+    pub fingerprint: String,
+}
+
+/// `POST /api/users/public_keys/add`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddPublicKeyRequest {
+    /// The line of the key in OpenSSH's form.
+    pub key: String,
+    /// Name; the comment of the line if it is not given.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+/// `POST /api/users/public_keys/delete`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletePublicKeysRequest {
+    /// Which; unknown ones are skipped.
+    pub ids: Vec<Uuid>,
+}

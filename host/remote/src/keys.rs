@@ -59,6 +59,35 @@ impl KeyPair {
     }
 }
 
+/// What a line with a public key says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicKeyInfo {
+    /// The line without options and surrounding blanks.
+    pub line: String,
+    /// Algorithm, such as `ssh-ed25519`.
+    pub algorithm: String,
+    /// `SHA256:…`
+    pub fingerprint: String,
+    /// The comment; empty if there is none.
+    pub comment: String,
+}
+
+/// Reads a public key in OpenSSH's text form.
+///
+/// # Errors
+/// [`RemoteError::Invalid`] if it is none.
+pub fn read_public_key(line: &str) -> Result<PublicKeyInfo, RemoteError> {
+    let key = russh::keys::PublicKey::from_openssh(line.trim())
+        .map_err(|e| RemoteError::Invalid(format!("unusable ssh public key: {e}")))?;
+    let invalid = |e| RemoteError::Invalid(format!("cannot write the public key: {e}"));
+    Ok(PublicKeyInfo {
+        line: key.to_openssh().map_err(invalid)?,
+        algorithm: key.algorithm().as_str().to_owned(),
+        fingerprint: key.fingerprint(russh::keys::HashAlg::Sha256).to_string(),
+        comment: key.comment().to_string(),
+    })
+}
+
 /// The public line of an OpenSSH private key.
 ///
 /// # Errors
@@ -139,6 +168,25 @@ mod tests {
         assert_ne!(derive("s", "run 1"), derive("t", "run 1"));
         let pair = KeyPair::derive(&Secret::new("s"), "run 1").unwrap();
         assert_eq!(public_key_of(&pair.private).unwrap(), pair.public);
+    }
+
+    #[test]
+    fn a_public_line_is_read() {
+        let pair = KeyPair::generate("me@example").unwrap();
+        let read = read_public_key(&format!(" {}\n", pair.public)).unwrap();
+        assert_eq!(read.line, pair.public);
+        assert_eq!(
+            (read.algorithm.as_str(), read.comment.as_str()),
+            ("ssh-ed25519", "me@example")
+        );
+        assert!(
+            read.fingerprint.starts_with("SHA256:"),
+            "{}",
+            read.fingerprint
+        );
+        for wrong in ["", "garbage", "ssh-ed25519 AAAA", "ssh-ed25519"] {
+            assert!(read_public_key(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

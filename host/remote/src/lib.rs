@@ -37,7 +37,7 @@ pub use command::CommandOutput;
 pub use error::RemoteError;
 pub use exec::{Exec, ExecHop, ExecOutput, HostKeyRule, exec};
 pub use host::{FindAgent, HostError, HostSetup, PreparedHost};
-pub use keys::{KeyPair, is_public_key, public_key_of};
+pub use keys::{KeyPair, PublicKeyInfo, is_public_key, public_key_of, read_public_key};
 pub use probe::ProbeRequest;
 pub use remote::{Config, Remote};
 pub use runner::RunnerClient;

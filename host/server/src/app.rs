@@ -14,6 +14,7 @@ use crate::agent_files::AgentFiles;
 use crate::compat::{self, version::Version};
 use crate::logs::{DatabaseLogs, FileLogs, Logs};
 use crate::metrics::Metrics;
+use crate::metrics::work::Happened;
 use crate::pipelines::Stats;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
@@ -26,6 +27,7 @@ use crate::services::projects::Projects;
 use crate::services::repos::Repos;
 use crate::services::runs::Runs;
 use crate::services::secrets::Secrets;
+use crate::services::templates::Templates;
 use crate::services::users::Users;
 use crate::services::volumes::Volumes;
 use crate::settings::Settings;
@@ -120,6 +122,8 @@ pub struct State {
     pub(crate) agents: AgentFiles,
     pub(crate) metrics: Metrics,
     pub(crate) stats: Stats,
+    /// What pipelines count for Prometheus.
+    pub(crate) happened: Arc<Happened>,
     pub(crate) backends: Arc<Backends>,
     pub(crate) sections: Arc<Sections>,
     pub(crate) permissions: Permissions,
@@ -134,6 +138,7 @@ pub struct State {
     pub(crate) volumes: Volumes,
     pub(crate) planner: Arc<Planner>,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) templates: Templates,
 }
 
 impl Deref for App {
@@ -213,6 +218,10 @@ impl App {
                 permissions,
                 hints,
             ),
+            templates: Templates::new(
+                settings.server_dir.join("data").join("templates"),
+                settings.templates_repo.clone(),
+            ),
             planner,
             users,
             agents,
@@ -222,6 +231,7 @@ impl App {
             clouds,
             metrics: Metrics::new(&plugins, stats.clone()),
             stats,
+            happened: Arc::default(),
             plugins,
             backends,
             sections,

@@ -33,6 +33,9 @@ pub enum ApiError {
     /// 422: the body is not what the operation takes.
     #[error("invalid request")]
     Invalid(Vec<Invalid>),
+    /// 422: so is the query.
+    #[error("invalid query")]
+    InvalidQuery(Vec<Invalid>),
     /// 500: our fault. The text goes to the log, not to the client.
     #[error("{0}")]
     Internal(String),
@@ -140,27 +143,27 @@ impl IntoResponse for ApiError {
             Self::NotFound => {
                 (StatusCode::NOT_FOUND, Json(denied("Not found".to_owned()))).into_response()
             }
-            Self::Invalid(problems) => {
-                let detail: Vec<Value> = problems
-                    .into_iter()
-                    .map(|problem| {
-                        let mut at = vec![Value::from("body")];
-                        at.extend(problem.path);
-                        json!({"type": problem.kind, "loc": at, "msg": problem.msg, "input": null})
-                    })
-                    .collect();
-                (
-                    StatusCode::UNPROCESSABLE_ENTITY,
-                    Json(json!({"detail": detail})),
-                )
-                    .into_response()
-            }
+            Self::Invalid(problems) => unprocessable("body", problems),
+            Self::InvalidQuery(problems) => unprocessable("query", problems),
             Self::Internal(reason) => {
                 tracing::error!(reason, "a request failed");
                 (StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error").into_response()
             }
         }
     }
+}
+
+fn unprocessable(place: &str, problems: Vec<Invalid>) -> Response {
+    let detail: Vec<Value> = problems
+        .into_iter()
+        .map(|problem| {
+            let mut at = vec![Value::from(place)];
+            at.extend(problem.path);
+            json!({"type": problem.kind, "loc": at, "msg": problem.msg, "input": null})
+        })
+        .collect();
+    let body = Json(json!({"detail": detail}));
+    (StatusCode::UNPROCESSABLE_ENTITY, body).into_response()
 }
 
 fn denied(msg: String) -> DeniedBody {

@@ -2,12 +2,14 @@
 
 mod auth;
 mod body;
+pub(crate) mod guard;
+mod named;
 mod project;
 mod strict;
 
-pub(crate) use auth::{Authenticated, GlobalAdmin};
+pub(crate) use auth::{Authenticated, Extra};
 pub(crate) use body::{Body, OptionalBody};
-pub(crate) use project::{Access, Manager, Member, MemberOrPublic, ProjectAdmin, SecretsManager};
+pub(crate) use project::{Access, InProject};
 pub(crate) use strict::StrictBody;
 
 use axum::extract::FromRequestParts;

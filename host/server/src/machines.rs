@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dstack_agent_protocol::RUNNER_PORT;
-use dstack_agent_protocol::runner::{JobState, PullResponse, SubmitRequest};
+use dstack_agent_protocol::runner::{JobState, Metrics, PullResponse, SubmitRequest};
 use dstack_agent_protocol::shim::{TaskConfig, TaskInfo, TaskStatus, TerminateRequest};
 use dstack_api::instances::HealthStatus;
 use dstack_api::jobs::JobRuntimeData;
@@ -144,6 +144,24 @@ impl Machines {
         Ok((200..300).contains(&status))
     }
 
+    /// What a job uses; `None` if its machine does not tell.
+    pub(crate) async fn metrics(
+        &self,
+        at: &Address,
+        port: u16,
+    ) -> Result<Option<Metrics>, RemoteError> {
+        self.remote.runner(at, port).metrics().await
+    }
+
+    /// What the machine's GPU exporter says of a task; `None` if there is none.
+    pub(crate) async fn task_metrics(
+        &self,
+        at: &Address,
+        id: &str,
+    ) -> Result<Option<String>, RemoteError> {
+        self.remote.shim(at).task_metrics(id).await
+    }
+
     /// Asks the runner to end the job.
     pub(crate) async fn stop(&self, at: &Address, port: u16) -> Result<(), RemoteError> {
         self.remote.runner(at, port).stop().await
@@ -174,27 +192,32 @@ impl Machines {
         &self,
         at: &Address,
         report: bool,
-    ) -> Result<Option<(HealthStatus, Option<String>)>, RemoteError> {
+    ) -> Result<Option<HealthReport>, RemoteError> {
         let shim = self.remote.shim(at);
         shim.healthcheck().await?;
         if !report {
             return Ok(None);
         }
-        let Some(dcgm) = shim.instance_health().await?.dcgm else {
-            return Ok(Some((HealthStatus::Healthy, None)));
-        };
-        let status = match dcgm.overall_health {
+        let status = |number: i64| match number {
             0 => HealthStatus::Healthy,
             20 => HealthStatus::Failure,
             _ => HealthStatus::Warning,
         };
-        Ok(Some((
-            status,
-            dcgm.incidents
-                .into_iter()
-                .next()
-                .map(|incident| incident.error_message),
-        )))
+        let Some(dcgm) = shim.instance_health().await?.dcgm else {
+            return Ok(Some(HealthReport {
+                status: HealthStatus::Healthy,
+                is_measured: false,
+                findings: Vec::new(),
+            }));
+        };
+        let findings = dcgm.incidents.into_iter();
+        Ok(Some(HealthReport {
+            status: status(dcgm.overall_health),
+            is_measured: true,
+            findings: findings
+                .map(|one| (status(one.health), one.error_message))
+                .collect(),
+        }))
     }
 
     /// Brings our agents to an own host. The connection with the user's key is not kept.
@@ -261,6 +284,16 @@ impl Machines {
             .map(|task| task.id)
             .collect())
     }
+}
+
+/// What a machine says about its health.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HealthReport {
+    pub(crate) status: HealthStatus,
+    /// Whether the machine has something that measures it.
+    pub(crate) is_measured: bool,
+    /// Worst first.
+    pub(crate) findings: Vec<(HealthStatus, String)>,
 }
 
 /// The runner's port as the server reaches it.

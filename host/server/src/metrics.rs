@@ -3,6 +3,8 @@
 //! Numbers are taken when they are asked for: a collector reads what its part of the server counts anyway.
 
 mod pipelines;
+mod text;
+pub(crate) mod work;
 
 use std::fmt;
 

@@ -16,6 +16,7 @@ mod job_logs;
 mod jobs_running;
 mod jobs_submitted;
 mod jobs_terminating;
+mod measure;
 mod orphans;
 mod own_hosts;
 mod probes;
@@ -32,6 +33,8 @@ mod watch;
 
 use std::sync::Arc;
 
+use dstack_api::config::RunConfiguration;
+use dstack_api::runs::RunSpec;
 use dstack_engine::view::{JobNetwork, Limits};
 use dstack_store::Store;
 use dstack_store::views::Known;
@@ -42,6 +45,7 @@ use uuid::Uuid;
 use crate::agent_files::AgentFiles;
 use crate::logs::Logs;
 use crate::machines::Machines;
+use crate::metrics::work::Happened;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
 use crate::services::keyring::Keyring;
@@ -79,6 +83,7 @@ pub(crate) struct Context {
     pub(crate) stats: Stats,
     /// This server among those of the database, until it ends.
     pub(crate) replica: Uuid,
+    pub(crate) happened: Arc<Happened>,
 }
 
 /// What the server hands to the pipelines at start.
@@ -94,6 +99,7 @@ pub(crate) struct Parts {
     pub(crate) tasks: Tasks,
     pub(crate) pulls: Arc<Pulls>,
     pub(crate) stats: Stats,
+    pub(crate) happened: Arc<Happened>,
 }
 
 impl Context {
@@ -137,12 +143,22 @@ impl Context {
             pulls: parts.pulls,
             stats: parts.stats,
             replica: Uuid::new_v4(),
+            happened: parts.happened,
         }
     }
 
     /// The time of decisions and leases: the database's where several servers share one, cut to what rows keep.
     pub(crate) fn now(&self) -> Timestamp {
         self.store.now()
+    }
+}
+
+/// The word for the kind of a run.
+pub(crate) const fn run_type(spec: &RunSpec) -> &'static str {
+    match spec.configuration {
+        RunConfiguration::Task(_) => "task",
+        RunConfiguration::Service(_) => "service",
+        RunConfiguration::DevEnvironment(_) => "dev-environment",
     }
 }
 
@@ -186,6 +202,7 @@ pub(crate) fn start(parts: Parts) {
     tasks.spawn("cleanup", cleanup::run(Arc::clone(&cx)));
     tasks.spawn("probes", probes::run(Arc::clone(&cx)));
     tasks.spawn("orphans", orphans::run(Arc::clone(&cx)));
+    tasks.spawn("measure", measure::run(Arc::clone(&cx)));
     tasks.spawn("upkeep", upkeep::run(Arc::clone(&cx)));
     tasks.spawn("heartbeat", driver::heartbeat(cx));
 }

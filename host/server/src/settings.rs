@@ -4,9 +4,11 @@
 
 mod backends;
 mod database;
+mod kept;
 
 pub use backends::{AgentDownloads, BackendCalls};
 pub use database::DatabaseUse;
+pub use kept::Kept;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -146,6 +148,10 @@ pub struct Settings {
     pub user_project_quota: u32,
     /// `DSTACK_SERVER_EVENTS_TTL_SECONDS` (30 days); none stores no events.
     pub events_ttl: Option<Duration>,
+    /// How long what is measured is kept.
+    pub kept: Kept,
+    /// `DSTACK_SERVER_EXPORTS`: `0` switches exports off, as in the reference; any other value on; unset: on.
+    pub exports: bool,
     /// `DSTACK_SERVER_SSH_CONNECT_TIMEOUT` (3 s): to instances.
     pub ssh_connect_timeout: Duration,
 
@@ -276,6 +282,10 @@ impl Settings {
                 "a number of projects",
             )?,
             events_ttl: read.ttl("DSTACK_SERVER_EVENTS_TTL_SECONDS", 30 * 24 * 3600)?,
+            kept: kept::kept(&read)?,
+            exports: vars
+                .get("DSTACK_SERVER_EXPORTS")
+                .is_none_or(|value| value != "0"),
             ssh_connect_timeout: read.seconds("DSTACK_SERVER_SSH_CONNECT_TIMEOUT", 3)?,
             default_creds_disabled: read.flag("DSTACK_DEFAULT_CREDS_DISABLED"),
             orphan_interval: read.ttl("DSTACK_SERVER_ORPHAN_CLEANUP_INTERVAL", 600)?,

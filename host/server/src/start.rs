@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::ListenerExt as _;
 use dstack_backend_types::Secret;
 use dstack_plugins::{Plugins, PluginsConfig};
 use dstack_remote::Remote;
@@ -22,6 +21,7 @@ use tokio::net::TcpListener;
 use crate::agent_files::AgentFiles;
 use crate::app::{App, HintSink, Parts};
 use crate::clouds::PluginClouds;
+use crate::connections;
 use crate::error::ApiError;
 use crate::machines::Machines;
 use crate::pipelines::{self, Hints};
@@ -220,6 +220,7 @@ impl Server {
                 tasks: tasks.clone(),
                 pulls: app.pulls.clone(),
                 stats,
+                happened: app.happened.clone(),
             });
         }
         Ok(Self {
@@ -272,39 +273,19 @@ impl Server {
         } = self;
         let drain = app.settings.drain;
         let router = routes::router(app);
-        let quick = listener.tap_io(|socket| {
-            // Small answers must not wait for more to send.
-            if let Err(error) = socket.set_nodelay(true) {
-                tracing::debug!(%error, "cannot set TCP_NODELAY");
-            }
-        });
-        let (stopping, stopped) = tokio::sync::oneshot::channel();
         let loops = tasks.clone();
-        let served = axum::serve(quick, router).with_graceful_shutdown(async move {
+        let stop = async move {
             stop.await;
             tracing::info!("stopping");
             loops.stop();
-            if stopping.send(()).is_err() {
-                tracing::debug!("serving ended before the stop");
-            }
-        });
-        let mut served = std::pin::pin!(std::future::IntoFuture::into_future(served));
-        let ended = tokio::select! {
-            ended = &mut served => ended,
-            () = async {
-                if stopped.await.is_ok() {
-                    tokio::time::sleep(drain).await;
-                } else {
-                    std::future::pending::<()>().await;
-                }
-            } => Ok(()),
         };
+        connections::serve(listener, router, stop, drain).await;
         tasks.stop();
         if !tasks.wait(drain.min(Duration::from_secs(10))).await {
             tracing::warn!("some steps did not end in time; they are done again at the next start");
         }
         plugins.shut_down().await;
-        ended
+        Ok(())
     }
 }
 

@@ -101,6 +101,10 @@ const GATEWAY_IMPORTERS: Sql = sql!(
     "SELECT DISTINCT i.project_id FROM exported_gateways x JOIN imports i ON i.export_id = x.export_id \
      WHERE x.gateway_id = ?1"
 );
+pub(crate) const LENDS_TO_USER: Sql = sql!(
+    "SELECT 1 FROM exports e JOIN imports i ON i.export_id = e.id \
+     JOIN members m ON m.project_id = i.project_id WHERE e.project_id = ?1 AND m.user_id = ?2 LIMIT 1"
+);
 pub(crate) const MAY_USE: Sql = sql!(
     "SELECT 1 FROM exported_fleets x JOIN imports i ON i.export_id = x.export_id \
      WHERE x.fleet_id = ?1 AND i.project_id = ?2 LIMIT 1"
@@ -257,6 +261,17 @@ pub fn fleet_importers(tx: &mut dyn Tx, fleet: FleetId) -> Result<Vec<ProjectId>
 /// The projects that borrow a gateway.
 pub fn gateway_importers(tx: &mut dyn Tx, gateway: Uuid) -> Result<Vec<ProjectId>, DbError> {
     tx.all(GATEWAY_IMPORTERS, params![gateway], |mut row| row.take())
+}
+
+/// Whether a user is a member of a project that borrows anything from this one.
+pub fn lends_to_user(
+    tx: &mut dyn Tx,
+    project: ProjectId,
+    user: dstack_engine::ids::UserId,
+) -> Result<bool, DbError> {
+    Ok(tx
+        .first(LENDS_TO_USER, params![project, user], |_| Ok(()))?
+        .is_some())
 }
 
 /// Whether a project borrows this fleet.

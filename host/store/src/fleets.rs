@@ -142,6 +142,8 @@ pub(crate) fn patch(tx: &mut dyn Tx, patch: &FleetPatch, now: Timestamp) -> Resu
 pub struct FleetsFilter {
     /// Only these projects; `None` is all.
     pub projects: Option<Vec<ProjectId>>,
+    /// Beside them these fleets of others; meaningless when all projects are listed.
+    pub imported: Vec<FleetId>,
     /// Only not deleted ones.
     pub only_active: bool,
     /// Which part of the list.
@@ -157,7 +159,16 @@ pub fn list(tx: &mut dyn Tx, filter: &FleetsFilter) -> Result<Vec<FleetRow>, DbE
     for project in projects {
         out.extend(tx.all_of(&list_query(filter, Some(*project)), from_row)?);
     }
-    if projects.len() > 1 {
+    let mut sources = projects.len();
+    if !filter.imported.is_empty() {
+        let mut query = Query::new(columns!());
+        let ids = filter.imported.iter().copied();
+        query.text("f.id IN ").bind_list(ids);
+        finish(filter, &mut query);
+        out.extend(tx.all_of(&query, from_row)?);
+        sources += 1;
+    }
+    if sources > 1 {
         filter.page.merge(&mut out, |it| (it.created_at, it.id.0));
     }
     Ok(out)
@@ -169,9 +180,13 @@ pub(crate) fn list_query(filter: &FleetsFilter, project: Option<ProjectId>) -> Q
     if let Some(project) = project {
         query.text(" AND f.project_id = ").bind(project);
     }
+    finish(filter, &mut query);
+    query
+}
+
+fn finish(filter: &FleetsFilter, query: &mut Query<'_>) {
     if filter.only_active {
         query.text(" AND f.deleted = 0");
     }
-    filter.page.append(&mut query, "f.created_at", "f.id");
-    query
+    filter.page.append(query, "f.created_at", "f.id");
 }

@@ -258,6 +258,8 @@ pub(crate) fn patch(tx: &mut dyn Tx, patch: &InstancePatch, now: Timestamp) -> R
 pub struct InstancesFilter {
     /// Only these projects; `None` is all.
     pub projects: Option<Vec<ProjectId>>,
+    /// Beside them the instances of these fleets of others; meaningless when all projects are listed.
+    pub imported: Vec<FleetId>,
     /// Only these fleets.
     pub fleets: Option<Vec<FleetId>>,
     /// Only those that are not terminated.
@@ -275,7 +277,20 @@ pub fn list(tx: &mut dyn Tx, filter: &InstancesFilter) -> Result<Vec<InstanceRow
     for project in projects {
         out.extend(tx.all_of(&list_query(filter, Some(*project)), from_row)?);
     }
-    if projects.len() > 1 {
+    let is_wanted = |fleet: &&FleetId| {
+        let wanted = filter.fleets.as_ref();
+        wanted.is_none_or(|wanted| wanted.contains(fleet))
+    };
+    let imported: Vec<FleetId> = filter.imported.iter().filter(is_wanted).copied().collect();
+    let sources = projects.len() + usize::from(!imported.is_empty());
+    if !imported.is_empty() {
+        let lent = InstancesFilter {
+            fleets: Some(imported),
+            ..filter.clone()
+        };
+        out.extend(tx.all_of(&list_query(&lent, None), from_row)?);
+    }
+    if sources > 1 {
         filter.page.merge(&mut out, |it| (it.created_at, it.id.0));
     }
     Ok(out)

@@ -83,9 +83,7 @@ pub fn list(
     if let Some(before) = before {
         query.text(" AND collected_at < ").bind(before);
     }
-    query
-        .text(" ORDER BY collected_at DESC LIMIT ")
-        .bind(limit);
+    query.text(" ORDER BY collected_at DESC LIMIT ").bind(limit);
     tx.all_of(&query, from_row)
 }
 
@@ -102,22 +100,13 @@ pub fn delete_before(
 }
 
 /// Keeps what a job's GPU exporter said last.
-pub fn put_exporter(
-    tx: &mut dyn Tx,
-    job: JobId,
-    at: Timestamp,
-    text: &str,
-) -> Result<(), DbError> {
+pub fn put_exporter(tx: &mut dyn Tx, job: JobId, at: Timestamp, text: &str) -> Result<(), DbError> {
     tx.exec(PUT_EXPORTER, params![job, at, text])?;
     Ok(())
 }
 
 /// What a job's GPU exporter said since a time.
-pub fn exporter(
-    tx: &mut dyn Tx,
-    job: JobId,
-    since: Timestamp,
-) -> Result<Option<String>, DbError> {
+pub fn exporter(tx: &mut dyn Tx, job: JobId, since: Timestamp) -> Result<Option<String>, DbError> {
     tx.first(EXPORTER, params![job, since], |mut row| row.take())
 }
 

@@ -42,6 +42,7 @@ const INSERT: Sql = sql!(
      price, last_processed_at, look_again_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
      ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)"
 );
+pub(crate) const RUNNING: Sql = sql!("SELECT id FROM jobs WHERE status IN ('running') ORDER BY id");
 const INSERT_DATA: Sql = sql!(
     "INSERT INTO job_data (id, spec, ssh_key, provisioning_data, runtime_data) VALUES (?1, ?2, ?3, ?4, ?5)"
 );
@@ -360,4 +361,9 @@ fn fill(tx: &mut dyn Tx, rows: &mut [JobRecord], with_data: u32) -> Result<(), D
         }
     }
     Ok(())
+}
+
+/// The running submissions.
+pub fn running(tx: &mut dyn Tx) -> Result<Vec<JobId>, DbError> {
+    tx.all(RUNNING, params![], |mut row| row.take())
 }

@@ -36,6 +36,7 @@ pub mod job_metrics;
 pub mod jobs;
 pub mod lease;
 pub mod logs;
+pub mod measures;
 pub mod meta;
 mod migrations;
 mod news;

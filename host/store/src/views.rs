@@ -364,8 +364,8 @@ fn usable_fleets(tx: &mut dyn Tx, project: ProjectId) -> Result<Vec<FleetRow>, D
 }
 
 fn is_usable(tx: &mut dyn Tx, fleet: &FleetRow, project: ProjectId) -> Result<bool, DbError> {
-    let is_up = !fleet.deleted
-        && matches!(fleet.status, FleetStatus::Active | FleetStatus::Submitted);
+    let is_up =
+        !fleet.deleted && matches!(fleet.status, FleetStatus::Active | FleetStatus::Submitted);
     Ok(is_up && (fleet.project_id == project || exports::may_use(tx, fleet.id, project)?))
 }
 

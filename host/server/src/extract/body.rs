@@ -6,6 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Segment, Track};
 
+use super::guard::Whole;
+use super::named::Named;
 use crate::app::App;
 use crate::error::{ApiError, Invalid};
 
@@ -44,7 +46,11 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalBody<T> {
     }
 }
 
-pub(super) async fn read(request: Request, app: &App) -> Result<Bytes, ApiError> {
+/// The bytes of a body; the guard may have read it already.
+pub(super) async fn read(mut request: Request, app: &App) -> Result<Bytes, ApiError> {
+    if let Some(Whole(bytes)) = request.extensions_mut().remove() {
+        return Ok(bytes);
+    }
     Bytes::from_request(request, app)
         .await
         .map_err(|rejection| {
@@ -56,12 +62,37 @@ pub(super) async fn read(request: Request, app: &App) -> Result<Bytes, ApiError>
         })
 }
 
+/// Refuses what is no JSON at all. An empty body is left to the operation.
+pub(super) fn check_syntax(bytes: &[u8]) -> Result<(), ApiError> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(ApiError::Invalid(vec![Invalid {
+            kind: "json_invalid",
+            path: vec![Value::from(position(bytes, &error))],
+            msg: "JSON decode error".to_owned(),
+        }])),
+    }
+}
+
+/// Where in the text an error is, in bytes.
+fn position(bytes: &[u8], error: &serde_json::Error) -> usize {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    let before: usize = lines
+        .take(error.line().saturating_sub(1))
+        .map(|line| line.len() + 1)
+        .sum();
+    before + error.column().saturating_sub(1)
+}
+
 /// Reads a value and refuses what the type does not know.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let mut track = Track::new();
     let mut unknown = Vec::new();
-    let reader = serde_path_to_error::Deserializer::new(&mut json, &mut track);
+    let reader = serde_path_to_error::Deserializer::new(Named(&mut json), &mut track);
     let read = serde_ignored::deserialize(reader, |path| unknown.push(path.to_string()));
     let value = match read.and_then(|value| json.end().map(|()| value)) {
         Ok(value) => value,
@@ -151,6 +182,31 @@ mod tests {
             r#"{"members": [{"username": "a", "project_role": "user", "x": 1}]}"#,
         );
         assert_eq!(deep[0].path, vec![json!("members"), json!(0), json!("x")]);
+    }
+
+    #[test]
+    fn a_list_is_no_object_at_any_level() {
+        for body in ["[]", "[null, null]", "1", "\"x\"", "true"] {
+            assert_eq!(problems::<ListRunsRequest>(body).len(), 1, "{body}");
+        }
+        let deep = problems::<SetProjectMembersRequest>(r#"{"members": [["a", "user"]]}"#);
+        assert_eq!(deep[0].path, vec![json!("members"), json!(0)]);
+        assert!(deep[0].msg.contains("sequence"), "{}", deep[0].msg);
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_with_its_place() {
+        for (body, at) in [("{", 0), ("{\"a\": tru}", 9), ("{}\n x", 4), ("\u{1}", 0)] {
+            match super::check_syntax(body.as_bytes()) {
+                Err(ApiError::Invalid(problems)) => {
+                    assert_eq!(problems[0].kind, "json_invalid", "{body}");
+                    assert_eq!(problems[0].path, vec![json!(at)], "{body}");
+                }
+                other => panic!("{body}: {other:?}"),
+            }
+        }
+        assert!(super::check_syntax(b"").is_ok());
+        assert!(super::check_syntax(b" {} ").is_ok());
     }
 
     #[test]

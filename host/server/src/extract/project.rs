@@ -1,15 +1,13 @@
 //! What the caller may do in the project of the path.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use dstack_api::projects::ProjectRole;
-use dstack_store::projects::{self, ProjectRow};
+use dstack_store::projects::ProjectRow;
 use dstack_store::users::UserRow;
 
-use super::Authenticated;
 use crate::app::App;
 use crate::error::ApiError;
 
@@ -43,81 +41,17 @@ impl Access {
     }
 }
 
-impl FromRequestParts<App> for Access {
+/// A user who may use the operation in the project of the path; found out by the guard before the handler.
+#[derive(Debug, Clone)]
+pub(crate) struct InProject(pub(crate) Access);
+
+impl FromRequestParts<App> for InProject {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let user = Authenticated::from_request_parts(parts, app).await?;
-        let path = Path::<HashMap<String, String>>::from_request_parts(parts, app).await;
-        let name = path
-            .ok()
-            .and_then(|Path(mut path)| path.remove("project_name"))
-            .ok_or(ApiError::NotFound)?;
-        let user_id = user.0.id;
-        let found = app
-            .store
-            .read(move |tx| {
-                let Some(project) =
-                    projects::by_name(tx, &name)?.filter(|project| !project.deleted)
-                else {
-                    return Ok(None);
-                };
-                let role = projects::role(tx, project.id, user_id)?;
-                Ok(Some((project, role)))
-            })
-            .await?;
-        let (project, role) = found.ok_or(ApiError::NotFound)?;
-        Ok(Self {
-            is_admin: user.is_admin(),
-            user: user.0,
-            project: Arc::new(project),
-            role,
-        })
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, ApiError> {
+        let access = parts.extensions.get::<Access>().cloned();
+        access
+            .map(Self)
+            .ok_or_else(|| ApiError::Internal("an operation without its guard".to_owned()))
     }
 }
-
-macro_rules! proof {
-    ($(#[$meta:meta])* $name:ident, $allowed:expr) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone)]
-        pub(crate) struct $name(pub(crate) Access);
-
-        impl FromRequestParts<App> for $name {
-            type Rejection = ApiError;
-
-            async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-                let access = Access::from_request_parts(parts, app).await?;
-                let allowed: fn(&Access, &App) -> bool = $allowed;
-                if allowed(&access, app) { Ok(Self(access)) } else { Err(ApiError::access_denied()) }
-            }
-        }
-    };
-}
-
-proof!(
-    /// A member of the project.
-    Member,
-    |access, _| access.is_member()
-);
-proof!(
-    /// A member, or anybody if the project is public.
-    MemberOrPublic,
-    |access, _| access.is_member() || access.project.is_public
-);
-proof!(
-    /// A project admin or manager.
-    Manager,
-    |access, _| access.is_manager()
-);
-proof!(
-    /// A project admin.
-    ProjectAdmin,
-    |access, _| access.is_project_admin()
-);
-proof!(
-    /// Who may read and change secrets: admins, and managers where the server allows it.
-    SecretsManager,
-    |access, app| {
-        access.is_project_admin() || (access.is_manager() && app.permissions.managers_manage_secrets)
-    }
-);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dstack_agent_protocol::Secret;
 use dstack_backend_types::SshKey;
 use dstack_engine::ids::{GatewayReplicaId, ProjectId, UserId};
-use dstack_engine::model::RunRow;
+use dstack_engine::model::{InstanceRow, RunRow};
 use dstack_remote::{KeyPair, Keys, RemoteError};
 use dstack_store::{DbError, projects, users};
 
@@ -82,10 +82,26 @@ pub(crate) async fn project(cx: &Context, id: ProjectId) -> Result<Arc<ProjectFa
     Ok(facts)
 }
 
+/// The project whose key opens a job's machine: the job's own, or the one that lends the machine.
+pub(crate) async fn owner(
+    cx: &Context,
+    own: &Arc<ProjectFacts>,
+    id: ProjectId,
+    machine: Option<&InstanceRow>,
+) -> Result<Arc<ProjectFacts>, StepError> {
+    match machine {
+        Some(machine) if machine.project_id != id => project(cx, machine.project_id).await,
+        Some(_) | None => Ok(Arc::clone(own)),
+    }
+}
+
 /// Name and public keys of a run's user: the key of the run first.
 pub(crate) async fn user(cx: &Context, run: &RunRow) -> Result<(String, Vec<String>), StepError> {
     let id: UserId = run.user_id;
-    let row = cx.store.read(move |tx| users::get(tx, id)).await?;
+    let (row, added) = cx
+        .store
+        .read(move |tx| Ok((users::get(tx, id)?, users::public_keys(tx, id)?)))
+        .await?;
     let mut keys: Vec<String> = run
         .spec
         .ssh_key_pub
@@ -95,10 +111,12 @@ pub(crate) async fn user(cx: &Context, run: &RunRow) -> Result<(String, Vec<Stri
     let (name, own) = row
         .map(|row| (row.name, row.ssh_public_key))
         .unwrap_or_default();
-    if let Some(own) = own.map(|key| key.trim().to_owned())
-        && !keys.contains(&own)
-    {
-        keys.push(own);
+    let added = added.into_iter().map(|key| key.public_key);
+    for key in own.into_iter().chain(added) {
+        let key = key.trim().to_owned();
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
     }
     Ok((name, keys))
 }

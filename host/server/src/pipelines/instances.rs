@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dstack_api::instances::{HealthEvent, HealthStatus};
 use dstack_backend_types::{ErrorKind, JobProvisioningData};
 use dstack_engine::changes::{Changes, Pipeline};
 use dstack_engine::ids::{InstanceId, JobId};
@@ -10,10 +11,11 @@ use dstack_engine::instances::{self, Answer, Ask, Conclusion, Plan, Provision, V
 use dstack_engine::view::provisioning_timeout;
 use dstack_remote::{Address, RemoteError};
 use dstack_store::lease::{self, Claim, Lease};
-use dstack_store::{DbError, Tx, jobs, views};
+use dstack_store::{DbError, Tx, instance_health, jobs, views};
 
 use super::driver::{Pipe, StepError, chance, finish, write_keeping};
 use super::{Context, cloud_calls, facts, own_hosts};
+use crate::machines::HealthReport;
 use crate::ports::CloudMachine;
 
 /// The pipeline.
@@ -141,12 +143,12 @@ async fn put(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepError> 
                 return Ok(Answer::Failed("the machine has no address".to_owned()));
             };
             match own_hosts::way(cx, data, &project).await? {
-                Ok(at) => match health(cx, &at, *report).await? {
+                Ok(at) => match health(cx, view, &at, *report).await? {
                     // A cloud's machine starts its agent by itself; this one's is started by its backend.
                     Answer::Failed(why) if at.is_local() => {
                         let project_id = view.instance.project_id;
                         match cx.clouds.update(project_id, data, &project.key()).await {
-                            Ok(_) => health(cx, &at, *report).await?,
+                            Ok(_) => health(cx, view, &at, *report).await?,
                             Err(error) => Answer::Failed(format!("{why}; {}", error.message)),
                         }
                     }
@@ -173,7 +175,12 @@ fn machine(view: &View, data: &JobProvisioningData) -> CloudMachine {
     }
 }
 
-async fn health(cx: &Context, at: &Address, report: bool) -> Result<Answer, StepError> {
+async fn health(
+    cx: &Context,
+    view: &View,
+    at: &Address,
+    report: bool,
+) -> Result<Answer, StepError> {
     let mut health = cx.machines.health(at, report).await;
     if let Err(error) = &health
         && error.is_refused()
@@ -192,7 +199,32 @@ async fn health(cx: &Context, at: &Address, report: bool) -> Result<Answer, Step
             Err(error) => tracing::debug!(%error, "could not look for tasks without a job"),
         }
     }
-    Ok(Answer::Healthy(health))
+    if let Some(health) = &health {
+        keep(cx, view.instance.id, health).await?;
+    }
+    let told = health.map(|health| {
+        let worst = health.findings.into_iter().next();
+        (health.status, worst.map(|(_, message)| message))
+    });
+    Ok(Answer::Healthy(told))
+}
+
+/// Keeps a report, for those who ask later.
+async fn keep(cx: &Context, id: InstanceId, health: &HealthReport) -> Result<(), StepError> {
+    if !health.is_measured {
+        return Ok(());
+    }
+    let (now, status) = (cx.now(), health.status);
+    let event = |(status, message): &(HealthStatus, String)| HealthEvent {
+        timestamp: now,
+        status: *status,
+        message: message.clone(),
+    };
+    let events: Vec<HealthEvent> = health.findings.iter().map(event).collect();
+    cx.store
+        .write(move |tx| instance_health::insert(tx, id, now, status, &events))
+        .await?;
+    Ok(())
 }
 
 /// Removes tasks whose job is finished or gone: what a step could not remove when the machine did not answer.

@@ -88,7 +88,8 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
     if let Ask::Attach(volume) = ask {
         return nowhere(volume_calls::attach(cx, volume, data).await?);
     }
-    let at = match own_hosts::way(cx, data, &project).await? {
+    let owner = facts::owner(cx, &project, job.project_id, view.instance.as_ref()).await?;
+    let at = match own_hosts::way(cx, data, &owner).await? {
         Ok(at) => at,
         Err(error) => return nowhere(Answer::Unreachable(error.to_string())),
     };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dstack_engine::changes::{Changes, Pipeline};
+use dstack_api::jobs::JobStatus;
+use dstack_engine::changes::{Changes, JobPatch, Pipeline};
 use dstack_engine::ids::JobId;
 use dstack_engine::job_submitted::{self, Conclusion, OfferAsk, Plan, Provision, View};
 use dstack_engine::view::FleetOffers;
@@ -44,11 +45,32 @@ impl Pipe for JobsSubmitted {
             plan = job_submitted::plan(&view, &mut ids);
         }
         match plan {
-            Plan::Change(changes) => finish(&cx, lease, changes).await,
+            Plan::Change(changes) => {
+                count(&cx, &view, &changes);
+                finish(&cx, lease, changes).await
+            }
             // Answered already: asking again would ask for ever.
             Plan::AskOffers(_) => finish(&cx, lease, Changes::later(Duration::from_secs(5))).await,
             Plan::Provision(order) => provision(&cx, lease, view, *order).await,
         }
+    }
+}
+
+/// Counts for Prometheus how long a run waited for its first machine.
+fn count(cx: &Context, view: &View, changes: &Changes) {
+    let job = &view.job;
+    let is_first = (job.replica_num, job.job_num, job.submission_num) == (0, 0, 0);
+    let is_placed = |patch: &JobPatch| {
+        patch.id == job.id
+            && patch
+                .status
+                .is_some_and(|status| status == JobStatus::Provisioning)
+    };
+    if is_first && changes.jobs.iter().any(is_placed) {
+        let waited = view.now.duration_since(view.run.submitted_at);
+        let run_type = super::run_type(&view.run.spec);
+        cx.happened
+            .provisioned(&view.project_name, run_type, waited);
     }
 }
 
@@ -100,7 +122,10 @@ async fn provision(
         let attempts = cloud_calls::try_in_order(cx, &call, &order.offers).await;
         view.now = cx.now();
         match job_submitted::conclude(&view, &order, &attempts, &mut chance()) {
-            Conclusion::Done(changes) => return finish(cx, lease, changes).await,
+            Conclusion::Done(changes) => {
+                count(cx, &view, &changes);
+                return finish(cx, lease, changes).await;
+            }
             Conclusion::Again(next) => order = *next,
         }
     }

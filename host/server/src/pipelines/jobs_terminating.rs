@@ -71,7 +71,8 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Answer, StepE
         let how = held.and_then(|it| it.attachment.data.clone());
         return volume_calls::detach(cx, volume, how, data, *force).await;
     }
-    let at = match own_hosts::way(cx, data, &project).await? {
+    let owner = facts::owner(cx, &project, job.project_id, view.instance.as_ref()).await?;
+    let at = match own_hosts::way(cx, data, &owner).await? {
         Ok(at) => at,
         Err(error) => return Ok(Answer::Failed(error.to_string())),
     };

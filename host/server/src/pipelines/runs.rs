@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dstack_api::runs::RunStatus;
 use dstack_engine::changes::{Changes, Pipeline};
 use dstack_engine::ids::RunId;
 use dstack_store::lease::{self, Claim, Lease};
 use dstack_store::{DbError, Tx, views};
 
-use super::Context;
 use super::driver::{Pipe, StepError, chance, finish};
+use super::{Context, facts};
 
 /// The pipeline.
 pub(super) struct Runs;
@@ -29,10 +30,19 @@ impl Pipe for Runs {
             .store
             .read(move |tx| views::run(tx, id, now, &known))
             .await?;
-        let changes = match view {
-            Some(view) => dstack_engine::runs::plan(&view, &mut chance()),
-            None => Changes::nothing(),
+        let Some(view) = view else {
+            return finish(&cx, lease, Changes::nothing()).await;
         };
+        let changes = dstack_engine::runs::plan(&view, &mut chance());
+        let waits = changes
+            .runs
+            .iter()
+            .any(|patch| patch.id == id && patch.status == Some(RunStatus::Pending));
+        if waits {
+            let project = facts::project(&cx, view.run.project_id).await?;
+            let run_type = super::run_type(&view.run.spec);
+            cx.happened.pending(&project.name, run_type);
+        }
         finish(&cx, lease, changes).await
     }
 }

@@ -1,12 +1,13 @@
-//! What is kept for a time only: old events go.
+//! What is kept for a time only: old events, metrics and health reports go.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use dstack_store::{DbError, Store, events};
+use dstack_store::{DbError, Store, events, instance_health, job_metrics};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Context;
+use crate::settings::Kept;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(7 * 60);
@@ -21,6 +22,9 @@ pub(crate) async fn run(cx: Arc<Context>) {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "old events deleted"),
             Err(error) => tracing::error!(%error, "old events cannot be deleted"),
+        }
+        if let Err(error) = drop_old_measurements(&cx.store, cx.settings.kept, cx.now()).await {
+            tracing::error!(%error, "old metrics cannot be deleted");
         }
         if !cx.tasks.rest(LOOK).await {
             return;
@@ -49,6 +53,35 @@ async fn drop_old_events(
             return Ok(all);
         }
     }
+}
+
+/// The latest time that is `age` old.
+fn before(now: Timestamp, age: Duration) -> Timestamp {
+    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
+    now.checked_sub(age).unwrap_or(Timestamp::MIN)
+}
+
+/// Deletes metrics and health reports that are too old.
+async fn drop_old_measurements(store: &Store, kept: Kept, now: Timestamp) -> Result<(), DbError> {
+    loop {
+        let (running, others) = (
+            before(now, kept.metrics_running),
+            before(now, kept.metrics_finished),
+        );
+        let count = store
+            .write(move |tx| job_metrics::delete_before(tx, running, others, BATCH))
+            .await?;
+        if count == 0 {
+            break;
+        }
+    }
+    store
+        .write(move |tx| {
+            job_metrics::delete_exporters(tx, before(now, kept.metrics_running))?;
+            instance_health::delete_before(tx, before(now, kept.health))
+        })
+        .await?;
+    Ok(())
 }
 
 #[cfg(test)]

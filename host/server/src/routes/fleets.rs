@@ -4,16 +4,22 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use dstack_api::fleets::{
-    ApplyFleetPlanRequest, DeleteFleetInstancesRequest, DeleteFleetsRequest, GetFleetPlanRequest,
-    GetFleetRequest, ListFleetsRequest, ListProjectFleetsRequest,
+    ApplyFleetPlanRequest, DeleteFleetInstancesRequest, DeleteFleetsRequest, Fleet, FleetPlan,
+    GetFleetPlanRequest, GetFleetRequest, ListFleetsRequest, ListProjectFleetsRequest,
 };
-use dstack_api::instances::{GetInstanceRequest, ListInstancesRequest};
+use dstack_api::instances::{
+    GetInstanceHealthChecksRequest, GetInstanceHealthChecksResponse, GetInstanceRequest, Instance,
+    ListInstancesRequest,
+};
 
 use super::runs::shown;
+use super::table::Operation;
 use crate::app::App;
 use crate::compat::Client;
 use crate::error::ApiError;
-use crate::extract::{Authenticated, Body, Member, OptionalBody, StrictBody};
+use crate::extract::{Authenticated, Body, InProject, OptionalBody, StrictBody};
+use crate::roles::{Class, Needs};
+use crate::services::health_checks;
 
 /// `/api/fleets/list`
 pub(super) async fn list(
@@ -28,17 +34,18 @@ pub(super) async fn list(
 /// `list`
 pub(super) async fn list_of_project(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
-    OptionalBody(_request): OptionalBody<ListProjectFleetsRequest>,
+    OptionalBody(request): OptionalBody<ListProjectFleetsRequest>,
 ) -> Result<Response, ApiError> {
-    shown(app.fleets.of_project(&access).await?, &client)
+    let imported = request.include_imported;
+    shown(app.fleets.of_project(&access, imported).await?, &client)
 }
 
 /// `get`
 pub(super) async fn get(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
     Body(request): Body<GetFleetRequest>,
 ) -> Result<Response, ApiError> {
@@ -48,7 +55,7 @@ pub(super) async fn get(
 /// `get_plan`
 pub(super) async fn get_plan(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
     StrictBody(request): StrictBody<GetFleetPlanRequest>,
 ) -> Result<Response, ApiError> {
@@ -58,7 +65,7 @@ pub(super) async fn get_plan(
 /// `apply`: the row is there at once, instances follow.
 pub(super) async fn apply(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
     StrictBody(request): StrictBody<ApplyFleetPlanRequest>,
 ) -> Result<Response, ApiError> {
@@ -68,7 +75,7 @@ pub(super) async fn apply(
 /// `delete`: asynchronous; a fleet in use is refused.
 pub(super) async fn delete(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<DeleteFleetsRequest>,
 ) -> Result<Json<()>, ApiError> {
     Ok(Json(app.fleets.delete(&access, request.names, None).await?))
@@ -77,7 +84,7 @@ pub(super) async fn delete(
 /// `delete_instances`
 pub(super) async fn delete_instances(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<DeleteFleetInstancesRequest>,
 ) -> Result<Json<()>, ApiError> {
     Ok(Json(
@@ -100,9 +107,98 @@ pub(super) async fn list_instances(
 /// `instances/get`
 pub(super) async fn get_instance(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
     Body(request): Body<GetInstanceRequest>,
 ) -> Result<Response, ApiError> {
     shown(app.fleets.instance(&access, request.id).await?, &client)
+}
+
+/// `instances/get_instance_health_checks`
+pub(super) async fn health_checks(
+    State(app): State<App>,
+    InProject(access): InProject,
+    Body(request): Body<GetInstanceHealthChecksRequest>,
+) -> Result<Json<GetInstanceHealthChecksResponse>, ApiError> {
+    Ok(Json(
+        health_checks::list(&app.store, &access, request).await?,
+    ))
+}
+
+/// Fleets and instances.
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::{Authenticated, Member, MemberOrImporter};
+    use Needs::{ProjectScope, Read};
+    vec![
+        Operation::post("/api/fleets/list", Authenticated, Read, list)
+            .takes::<ListFleetsRequest>()
+            .gives::<Vec<Fleet>>(),
+        Operation::post(
+            "/api/project/{project_name}/fleets/list",
+            Member,
+            Read,
+            list_of_project,
+        )
+        .maybe::<ListProjectFleetsRequest>()
+        .gives::<Vec<Fleet>>(),
+        Operation::post(
+            "/api/project/{project_name}/fleets/get",
+            MemberOrImporter,
+            Read,
+            get,
+        )
+        .takes::<GetFleetRequest>()
+        .gives::<Fleet>(),
+        Operation::post(
+            "/api/project/{project_name}/fleets/get_plan",
+            Member,
+            ProjectScope,
+            get_plan,
+        )
+        .takes::<GetFleetPlanRequest>()
+        .gives::<FleetPlan>(),
+        Operation::post(
+            "/api/project/{project_name}/fleets/apply",
+            Member,
+            ProjectScope,
+            apply,
+        )
+        .takes::<ApplyFleetPlanRequest>()
+        .gives::<Fleet>(),
+        Operation::post(
+            "/api/project/{project_name}/fleets/delete",
+            Member,
+            ProjectScope,
+            delete,
+        )
+        .takes::<DeleteFleetsRequest>()
+        .gives::<()>(),
+        Operation::post(
+            "/api/project/{project_name}/fleets/delete_instances",
+            Member,
+            ProjectScope,
+            delete_instances,
+        )
+        .takes::<DeleteFleetInstancesRequest>()
+        .gives::<()>(),
+        Operation::post("/api/instances/list", Authenticated, Read, list_instances)
+            .takes::<ListInstancesRequest>()
+            .gives::<Vec<Instance>>(),
+        Operation::post(
+            "/api/project/{project_name}/instances/get",
+            MemberOrImporter,
+            Read,
+            get_instance,
+        )
+        .takes::<GetInstanceRequest>()
+        .gives::<Instance>(),
+        Operation::post(
+            "/api/project/{project_name}/instances/get_instance_health_checks",
+            Member,
+            Read,
+            health_checks,
+        )
+        .takes::<GetInstanceHealthChecksRequest>()
+        .gives::<GetInstanceHealthChecksResponse>(),
+    ]
 }

@@ -1,8 +1,7 @@
 //! `/api/project/{project_name}/gateways/…`
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::post;
-use axum::{Json, Router};
 use dstack_api::gateways::{
     ApplyGatewayPlanInput, ApplyGatewayPlanRequest, CreateGatewayRequest, DeleteGatewaysRequest,
     Gateway, GatewayPlan, GatewaySpec, GetGatewayPlanRequest, GetGatewayRequest,
@@ -10,32 +9,27 @@ use dstack_api::gateways::{
 };
 use dstack_backend_types::BackendType;
 
+use super::table::Operation;
 use crate::app::App;
 use crate::compat::Client;
 use crate::compat::view::is_known;
 use crate::error::ApiError;
-use crate::extract::{Body, MemberOrPublic, OptionalBody, ProjectAdmin};
-
-pub(super) fn routes() -> Router<App> {
-    let at = |operation: &str| format!("/api/project/{{project_name}}/gateways/{operation}");
-    Router::new()
-        .route(&at("list"), post(list))
-        .route(&at("get"), post(get))
-        .route(&at("get_plan"), post(get_plan))
-        .route(&at("apply"), post(apply))
-        .route(&at("create"), post(create))
-        .route(&at("delete"), post(delete))
-        .route(&at("set_default"), post(set_default))
-        .route(&at("set_wildcard_domain"), post(set_wildcard_domain))
-}
+use crate::extract::{Body, InProject, OptionalBody};
+use crate::roles::{Class, Needs};
+use crate::services::exports::lists;
 
 async fn list(
     State(app): State<App>,
-    MemberOrPublic(access): MemberOrPublic,
+    InProject(access): InProject,
     client: Client,
-    OptionalBody(_): OptionalBody<ListGatewaysRequest>,
+    OptionalBody(request): OptionalBody<ListGatewaysRequest>,
 ) -> Result<Json<Vec<Gateway>>, ApiError> {
     let mut found = app.gateways.of_project(access.project.id).await?;
+    if request.include_imported {
+        for (project, name) in lists::imported_gateways(&app.store, &access).await? {
+            found.push(app.gateways.get(project, name).await?);
+        }
+    }
     if !client.ours {
         // The official client breaks on a list with a backend that it does not know.
         found.retain(|gateway| {
@@ -49,9 +43,10 @@ async fn list(
 
 async fn get(
     State(app): State<App>,
-    MemberOrPublic(access): MemberOrPublic,
+    InProject(access): InProject,
     Body(request): Body<GetGatewayRequest>,
 ) -> Result<Json<Gateway>, ApiError> {
+    lists::check_gateway_guest(&app.store, &access, request.name.clone()).await?;
     Ok(Json(
         app.gateways.get(access.project.id, request.name).await?,
     ))
@@ -59,7 +54,7 @@ async fn get(
 
 async fn get_plan(
     State(app): State<App>,
-    ProjectAdmin(access): ProjectAdmin,
+    InProject(access): InProject,
     Body(request): Body<GetGatewayPlanRequest>,
 ) -> Result<Json<GatewayPlan>, ApiError> {
     Ok(Json(app.gateways.plan(&access, request.spec).await?))
@@ -68,7 +63,7 @@ async fn get_plan(
 /// The row is there at once; machines follow.
 async fn apply(
     State(app): State<App>,
-    ProjectAdmin(access): ProjectAdmin,
+    InProject(access): InProject,
     Body(request): Body<ApplyGatewayPlanRequest>,
 ) -> Result<Json<Gateway>, ApiError> {
     Ok(Json(app.gateways.apply(&access, request).await?))
@@ -77,7 +72,7 @@ async fn apply(
 /// For older clients: like `apply` of a new gateway.
 async fn create(
     State(app): State<App>,
-    ProjectAdmin(access): ProjectAdmin,
+    InProject(access): InProject,
     Body(request): Body<CreateGatewayRequest>,
 ) -> Result<Json<Gateway>, ApiError> {
     let spec = GatewaySpec {
@@ -97,7 +92,7 @@ async fn create(
 /// Answers at once; the gateway is gone when `get` no longer finds it.
 async fn delete(
     State(app): State<App>,
-    ProjectAdmin(access): ProjectAdmin,
+    InProject(access): InProject,
     Body(request): Body<DeleteGatewaysRequest>,
 ) -> Result<Json<()>, ApiError> {
     app.gateways.delete(&access, request.names).await?;
@@ -106,7 +101,7 @@ async fn delete(
 
 async fn set_default(
     State(app): State<App>,
-    ProjectAdmin(access): ProjectAdmin,
+    InProject(access): InProject,
     Body(request): Body<SetDefaultGatewayRequest>,
 ) -> Result<Json<()>, ApiError> {
     app.gateways.set_default(&access, request).await?;
@@ -115,8 +110,80 @@ async fn set_default(
 
 async fn set_wildcard_domain(
     State(app): State<App>,
-    ProjectAdmin(access): ProjectAdmin,
+    InProject(access): InProject,
     Body(request): Body<SetWildcardDomainRequest>,
 ) -> Result<Json<Gateway>, ApiError> {
     Ok(Json(app.gateways.set_domain(&access, request).await?))
+}
+
+/// Gateways.
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::{MemberOrPublic, MemberPublicOrImporter, ProjectAdmin};
+    use Needs::{ProjectScope, Read};
+    vec![
+        Operation::post(
+            "/api/project/{project_name}/gateways/list",
+            MemberOrPublic,
+            Read,
+            list,
+        )
+        .maybe::<ListGatewaysRequest>()
+        .gives::<Vec<Gateway>>(),
+        Operation::post(
+            "/api/project/{project_name}/gateways/get",
+            MemberPublicOrImporter,
+            Read,
+            get,
+        )
+        .takes::<GetGatewayRequest>()
+        .gives::<Gateway>(),
+        Operation::post(
+            "/api/project/{project_name}/gateways/get_plan",
+            ProjectAdmin,
+            ProjectScope,
+            get_plan,
+        )
+        .takes::<GetGatewayPlanRequest>()
+        .gives::<GatewayPlan>(),
+        Operation::post(
+            "/api/project/{project_name}/gateways/apply",
+            ProjectAdmin,
+            ProjectScope,
+            apply,
+        )
+        .takes::<ApplyGatewayPlanRequest>()
+        .gives::<Gateway>(),
+        Operation::post(
+            "/api/project/{project_name}/gateways/create",
+            ProjectAdmin,
+            ProjectScope,
+            create,
+        )
+        .takes::<CreateGatewayRequest>()
+        .gives::<Gateway>(),
+        Operation::post(
+            "/api/project/{project_name}/gateways/delete",
+            ProjectAdmin,
+            ProjectScope,
+            delete,
+        )
+        .takes::<DeleteGatewaysRequest>()
+        .gives::<()>(),
+        Operation::post(
+            "/api/project/{project_name}/gateways/set_default",
+            ProjectAdmin,
+            ProjectScope,
+            set_default,
+        )
+        .takes::<SetDefaultGatewayRequest>()
+        .gives::<()>(),
+        Operation::post(
+            "/api/project/{project_name}/gateways/set_wildcard_domain",
+            ProjectAdmin,
+            ProjectScope,
+            set_wildcard_domain,
+        )
+        .takes::<SetWildcardDomainRequest>()
+        .gives::<Gateway>(),
+    ]
 }

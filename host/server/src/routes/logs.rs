@@ -8,10 +8,12 @@ use dstack_api::logs::{JobSubmissionLogs, PollLogsRequest};
 use dstack_engine::ids::JobId;
 use dstack_store::{jobs, runs};
 
+use super::table::Operation;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::extract::{Body, Member};
+use crate::extract::{Body, InProject};
 use crate::logs::{LogError, LogKey, LogQuery, Producer};
+use crate::roles::{Class, Needs};
 use crate::services::names;
 
 /// The longest wait for a log to grow.
@@ -31,7 +33,7 @@ pub(super) struct Wait {
 /// 400 for a token that is none of ours.
 pub(super) async fn poll(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Query(wait): Query<Wait>,
     Body(request): Body<PollLogsRequest>,
 ) -> Result<Json<JobSubmissionLogs>, ApiError> {
@@ -94,4 +96,15 @@ fn refused(error: LogError) -> ApiError {
             ApiError::refused("Failed to poll logs from log storage")
         }
     }
+}
+
+/// `/api/project/{project_name}/logs/poll`
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::Member;
+    use Needs::Read;
+    vec![
+        Operation::post("/api/project/{project_name}/logs/poll", Member, Read, poll)
+            .takes::<PollLogsRequest>()
+            .gives::<JobSubmissionLogs>(),
+    ]
 }

@@ -9,9 +9,11 @@ use dstack_api::plugins::{
 use dstack_plugins::PluginStatus;
 use serde_json::{Value, json};
 
+use super::table::Operation;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::extract::{Body, GlobalAdmin};
+use crate::extract::{Authenticated, Body};
+use crate::roles::{Class, Needs};
 
 fn word(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
@@ -47,7 +49,7 @@ fn info(status: PluginStatus) -> PluginInfo {
 /// 403 unless the caller is a global admin.
 pub(super) async fn list(
     State(app): State<App>,
-    _admin: GlobalAdmin,
+    _: Authenticated,
 ) -> Result<Json<ListPluginsResponse>, ApiError> {
     let plugins = app.plugins.list().into_iter().map(info).collect();
     Ok(Json(ListPluginsResponse { plugins }))
@@ -59,7 +61,7 @@ pub(super) async fn list(
 /// 403 unless the caller is a global admin.
 pub(super) async fn reload(
     State(app): State<App>,
-    _admin: GlobalAdmin,
+    _: Authenticated,
 ) -> Result<Json<ReloadPluginsResponse>, ApiError> {
     let done = app.plugins.reload().await;
     let sections = app.sections.reload().await?;
@@ -79,7 +81,7 @@ pub(super) async fn reload(
 /// 403 unless the caller is a global admin; 400 if there is no such backend or it does not say.
 pub(super) async fn describe(
     State(app): State<App>,
-    _admin: GlobalAdmin,
+    _: Authenticated,
     Body(request): Body<DescribePluginRequest>,
 ) -> Result<Json<PluginDescription>, ApiError> {
     let refused = |error: &dyn std::fmt::Display| ApiError::refused(error.to_string());
@@ -95,4 +97,19 @@ pub(super) async fn describe(
         manifest: json!(*manifest),
         schema,
     }))
+}
+
+/// The plugins of the server.
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::GlobalAdmin;
+    use Needs::Whole;
+    vec![
+        Operation::post("/api/x/plugins/list", GlobalAdmin, Whole, list)
+            .gives::<ListPluginsResponse>(),
+        Operation::post("/api/x/plugins/reload", GlobalAdmin, Whole, reload)
+            .gives::<ReloadPluginsResponse>(),
+        Operation::post("/api/x/plugins/describe", GlobalAdmin, Whole, describe)
+            .takes::<DescribePluginRequest>()
+            .gives::<PluginDescription>(),
+    ]
 }

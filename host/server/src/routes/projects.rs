@@ -5,20 +5,21 @@ use axum::extract::State;
 use axum::response::Response;
 use dstack_api::backends::BackendInfo;
 use dstack_api::projects::{
-    CreateProjectRequest, DeleteProjectsRequest, ListProjectsRequest, Project,
+    CreateProjectRequest, DeleteProjectsRequest, ListProjectsRequest, Project, ProjectsInfoList,
     RemoveProjectMembersRequest, SetProjectMembersRequest, UpdateProjectRequest,
 };
 
 use serde_json::json;
 
+use super::documents::Either;
+use super::table::Operation;
 use super::users::listed;
 use crate::app::App;
 use crate::clouds::ProjectBackends as _;
 use crate::compat::Client;
 use crate::error::ApiError;
-use crate::extract::{
-    Access, Authenticated, Body, Manager, MemberOrPublic, OptionalBody, ProjectAdmin,
-};
+use crate::extract::{Authenticated, Body, InProject, OptionalBody};
+use crate::roles::{Class, Needs};
 
 /// `list`: what the caller may see.
 pub(super) async fn list(
@@ -61,7 +62,7 @@ pub(super) async fn delete(
 /// `get`
 pub(super) async fn get(
     State(app): State<App>,
-    MemberOrPublic(access): MemberOrPublic,
+    InProject(access): InProject,
     client: Client,
 ) -> Result<Json<Project>, ApiError> {
     let mut project = app.projects.get(access.project.id, &client).await?;
@@ -83,7 +84,7 @@ pub(super) async fn get(
 /// `set_members`: replaces all.
 pub(super) async fn set_members(
     State(app): State<App>,
-    Manager(access): Manager,
+    InProject(access): InProject,
     client: Client,
     Body(request): Body<SetProjectMembersRequest>,
 ) -> Result<Json<Project>, ApiError> {
@@ -97,7 +98,7 @@ pub(super) async fn set_members(
 /// `add_members`: managers, and everybody on a public project for themselves.
 pub(super) async fn add_members(
     State(app): State<App>,
-    access: Access,
+    InProject(access): InProject,
     client: Client,
     Body(request): Body<SetProjectMembersRequest>,
 ) -> Result<Json<Project>, ApiError> {
@@ -111,7 +112,7 @@ pub(super) async fn add_members(
 /// `remove_members`: managers, and everybody for themselves.
 pub(super) async fn remove_members(
     State(app): State<App>,
-    access: Access,
+    InProject(access): InProject,
     client: Client,
     Body(request): Body<RemoveProjectMembersRequest>,
 ) -> Result<Json<Project>, ApiError> {
@@ -125,9 +126,79 @@ pub(super) async fn remove_members(
 /// `update`
 pub(super) async fn update(
     State(app): State<App>,
-    ProjectAdmin(access): ProjectAdmin,
+    InProject(access): InProject,
     client: Client,
     Body(request): Body<UpdateProjectRequest>,
 ) -> Result<Json<Project>, ApiError> {
+    if let Some(repo) = &request.templates_repo
+        && !request.reset_templates_repo
+    {
+        app.templates.check(repo).await?;
+    }
     Ok(Json(app.projects.update(&access, request, &client).await?))
+}
+
+/// `/api/projects/…`
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::{
+        Authenticated, Manager, ManagerOrPublic, ManagerOrSelf, MemberOrPublic, ProjectAdmin,
+    };
+    use Needs::{ProjectScope, Read, Whole};
+    vec![
+        Operation::post("/api/projects/list", Authenticated, Read, list)
+            .maybe::<ListProjectsRequest>()
+            .gives::<Either<Vec<Project>, ProjectsInfoList>>(),
+        Operation::post(
+            "/api/projects/list_only_no_fleets",
+            Authenticated,
+            Read,
+            list_only_no_fleets,
+        )
+        .gives::<Vec<Project>>(),
+        Operation::post("/api/projects/create", Authenticated, Whole, create)
+            .takes::<CreateProjectRequest>()
+            .gives::<Project>(),
+        Operation::post("/api/projects/delete", Authenticated, Whole, delete)
+            .takes::<DeleteProjectsRequest>()
+            .gives::<()>(),
+        Operation::post(
+            "/api/projects/{project_name}/get",
+            MemberOrPublic,
+            Read,
+            get,
+        )
+        .gives::<Project>(),
+        Operation::post(
+            "/api/projects/{project_name}/set_members",
+            Manager,
+            ProjectScope,
+            set_members,
+        )
+        .takes::<SetProjectMembersRequest>()
+        .gives::<Project>(),
+        Operation::post(
+            "/api/projects/{project_name}/add_members",
+            ManagerOrPublic,
+            ProjectScope,
+            add_members,
+        )
+        .takes::<SetProjectMembersRequest>()
+        .gives::<Project>(),
+        Operation::post(
+            "/api/projects/{project_name}/remove_members",
+            ManagerOrSelf,
+            ProjectScope,
+            remove_members,
+        )
+        .takes::<RemoveProjectMembersRequest>()
+        .gives::<Project>(),
+        Operation::post(
+            "/api/projects/{project_name}/update",
+            ProjectAdmin,
+            ProjectScope,
+            update,
+        )
+        .takes::<UpdateProjectRequest>()
+        .gives::<Project>(),
+    ]
 }

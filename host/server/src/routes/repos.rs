@@ -9,14 +9,16 @@ use dstack_api::repos::{
 };
 use serde::Deserialize;
 
+use super::table::Operation;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::extract::{Authenticated, Body, Member};
+use crate::extract::{Authenticated, Body, InProject};
+use crate::roles::{Class, Needs};
 
 /// `init`
 pub(super) async fn init(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<SaveRepoCredsRequest>,
 ) -> Result<Json<()>, ApiError> {
     Ok(Json(app.repos.init(&access, request).await?))
@@ -25,7 +27,7 @@ pub(super) async fn init(
 /// `get`
 pub(super) async fn get(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<GetRepoRequest>,
 ) -> Result<Json<RepoHeadWithCreds>, ApiError> {
     Ok(Json(
@@ -38,7 +40,7 @@ pub(super) async fn get(
 /// `list`
 pub(super) async fn list(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
 ) -> Result<Json<Vec<RepoHead>>, ApiError> {
     Ok(Json(app.repos.list(&access).await?))
 }
@@ -46,7 +48,7 @@ pub(super) async fn list(
 /// `delete`
 pub(super) async fn delete(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<DeleteReposRequest>,
 ) -> Result<Json<()>, ApiError> {
     Ok(Json(app.repos.delete(&access, request.repos_ids).await?))
@@ -61,7 +63,7 @@ pub(super) struct UploadQuery {
 /// `upload_code`: a difference to a repository, named by its hash.
 pub(super) async fn upload_code(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Query(query): Query<UploadQuery>,
     headers: HeaderMap,
     body: Multipart,
@@ -92,4 +94,52 @@ pub(super) async fn upload_archive(
     Ok(Json(
         app.repos.upload_archive(&caller, &headers, body).await?,
     ))
+}
+
+/// Repositories, code, files.
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::{Authenticated, Member};
+    use Needs::{Own, Read, Runs};
+    vec![
+        Operation::post("/api/project/{project_name}/repos/init", Member, Runs, init)
+            .takes::<SaveRepoCredsRequest>()
+            .gives::<()>(),
+        Operation::post("/api/project/{project_name}/repos/get", Member, Runs, get)
+            .takes::<GetRepoRequest>()
+            .gives::<RepoHeadWithCreds>(),
+        Operation::post("/api/project/{project_name}/repos/list", Member, Read, list)
+            .gives::<Vec<RepoHead>>(),
+        Operation::post(
+            "/api/project/{project_name}/repos/delete",
+            Member,
+            Runs,
+            delete,
+        )
+        .takes::<DeleteReposRequest>()
+        .gives::<()>(),
+        Operation::post(
+            "/api/project/{project_name}/repos/upload_code",
+            Member,
+            Runs,
+            upload_code,
+        )
+        .takes_file()
+        .gives::<()>(),
+        Operation::post(
+            "/api/files/get_archive_by_hash",
+            Authenticated,
+            Own,
+            get_archive_by_hash,
+        )
+        .takes::<GetFileArchiveByHashRequest>()
+        .gives::<FileArchive>(),
+        Operation::post(
+            "/api/files/upload_archive",
+            Authenticated,
+            Own,
+            upload_archive,
+        )
+        .takes_file()
+        .gives::<FileArchive>(),
+    ]
 }

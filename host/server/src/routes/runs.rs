@@ -5,18 +5,20 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use dstack_api::gpus::{ListGpusRequest, ListGpusResponse};
 use dstack_api::runs::{
-    ApplyRunPlanRequest, DeleteRunsRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest,
-    StopRunsRequest,
+    ApplyRunPlanRequest, DeleteRunsRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest, Run,
+    RunPlan, StopRunsRequest,
 };
 use dstack_backend_types::BackendType;
 use serde::Serialize;
 
+use super::table::Operation;
 use crate::app::App;
 use crate::compat::Client;
 use crate::compat::old;
 use crate::compat::view::{self, Show};
 use crate::error::ApiError;
-use crate::extract::{Authenticated, Body, Member, StrictBody};
+use crate::extract::{Authenticated, Body, InProject, StrictBody};
+use crate::roles::{Class, Needs};
 use crate::services::gpus;
 
 /// An answer as this client can read it.
@@ -47,7 +49,7 @@ pub(super) async fn list(
 /// `get`
 pub(super) async fn get(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
     Body(request): Body<GetRunRequest>,
 ) -> Result<Response, ApiError> {
@@ -57,7 +59,7 @@ pub(super) async fn get(
 /// `get_plan`: what applying would do, with offers.
 pub(super) async fn get_plan(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
     StrictBody(request): StrictBody<GetRunPlanRequest>,
 ) -> Result<Response, ApiError> {
@@ -67,7 +69,7 @@ pub(super) async fn get_plan(
 /// `apply`: makes a run, or changes the active one of that name.
 pub(super) async fn apply(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
     StrictBody(request): StrictBody<ApplyRunPlanRequest>,
 ) -> Result<Response, ApiError> {
@@ -77,7 +79,7 @@ pub(super) async fn apply(
 /// `stop`: asks the named runs to end. Unknown and finished names are skipped; the pipelines do the stopping.
 pub(super) async fn stop(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<StopRunsRequest>,
 ) -> Result<Json<()>, ApiError> {
     Ok(Json(
@@ -90,7 +92,7 @@ pub(super) async fn stop(
 /// `delete`: finished runs only.
 pub(super) async fn delete(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<DeleteRunsRequest>,
 ) -> Result<Json<()>, ApiError> {
     Ok(Json(app.runs.delete(&access, request.runs_names).await?))
@@ -99,7 +101,7 @@ pub(super) async fn delete(
 /// `gpus/list`: offers grouped by GPU.
 pub(super) async fn list_gpus(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
     StrictBody(request): StrictBody<ListGpusRequest>,
 ) -> Result<Json<ListGpusResponse>, ApiError> {
@@ -132,4 +134,53 @@ pub(super) async fn list_gpus(
         }
     }
     Ok(Json(answer))
+}
+
+/// Runs and what they could get.
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::{Authenticated, Member};
+    use Needs::{Read, Runs};
+    vec![
+        Operation::post("/api/runs/list", Authenticated, Read, list)
+            .takes::<ListRunsRequest>()
+            .gives::<Vec<Run>>(),
+        Operation::post("/api/project/{project_name}/runs/get", Member, Read, get)
+            .takes::<GetRunRequest>()
+            .gives::<Run>(),
+        Operation::post(
+            "/api/project/{project_name}/runs/get_plan",
+            Member,
+            Runs,
+            get_plan,
+        )
+        .takes::<GetRunPlanRequest>()
+        .gives::<RunPlan>(),
+        Operation::post(
+            "/api/project/{project_name}/runs/apply",
+            Member,
+            Runs,
+            apply,
+        )
+        .takes::<ApplyRunPlanRequest>()
+        .gives::<Run>(),
+        Operation::post("/api/project/{project_name}/runs/stop", Member, Runs, stop)
+            .takes::<StopRunsRequest>()
+            .gives::<()>(),
+        Operation::post(
+            "/api/project/{project_name}/runs/delete",
+            Member,
+            Runs,
+            delete,
+        )
+        .takes::<DeleteRunsRequest>()
+        .gives::<()>(),
+        Operation::post(
+            "/api/project/{project_name}/gpus/list",
+            Member,
+            Read,
+            list_gpus,
+        )
+        .takes::<ListGpusRequest>()
+        .gives::<ListGpusResponse>(),
+    ]
 }

@@ -6,14 +6,16 @@ use dstack_api::secrets::{
     CreateOrUpdateSecretRequest, DeleteSecretsRequest, GetSecretRequest, Secret,
 };
 
+use super::table::Operation;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::extract::{Body, SecretsManager};
+use crate::extract::{Body, InProject};
+use crate::roles::{Class, Needs};
 
 /// `list`: names only.
 pub(super) async fn list(
     State(app): State<App>,
-    SecretsManager(access): SecretsManager,
+    InProject(access): InProject,
 ) -> Result<Json<Vec<Secret>>, ApiError> {
     Ok(Json(app.secrets.list(&access).await?))
 }
@@ -21,7 +23,7 @@ pub(super) async fn list(
 /// `get`
 pub(super) async fn get(
     State(app): State<App>,
-    SecretsManager(access): SecretsManager,
+    InProject(access): InProject,
     Body(request): Body<GetSecretRequest>,
 ) -> Result<Json<Secret>, ApiError> {
     Ok(Json(app.secrets.get(&access, request.name).await?))
@@ -30,7 +32,7 @@ pub(super) async fn get(
 /// `create_or_update`
 pub(super) async fn create_or_update(
     State(app): State<App>,
-    SecretsManager(access): SecretsManager,
+    InProject(access): InProject,
     Body(request): Body<CreateOrUpdateSecretRequest>,
 ) -> Result<Json<Secret>, ApiError> {
     Ok(Json(app.secrets.put(&access, request).await?))
@@ -39,10 +41,49 @@ pub(super) async fn create_or_update(
 /// `delete`
 pub(super) async fn delete(
     State(app): State<App>,
-    SecretsManager(access): SecretsManager,
+    InProject(access): InProject,
     Body(request): Body<DeleteSecretsRequest>,
 ) -> Result<Json<()>, ApiError> {
     Ok(Json(
         app.secrets.delete(&access, request.secrets_names).await?,
     ))
+}
+
+/// `/api/project/{project_name}/secrets/…`
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::SecretsManager;
+    use Needs::ProjectScope;
+    vec![
+        Operation::post(
+            "/api/project/{project_name}/secrets/list",
+            SecretsManager,
+            ProjectScope,
+            list,
+        )
+        .gives::<Vec<Secret>>(),
+        Operation::post(
+            "/api/project/{project_name}/secrets/get",
+            SecretsManager,
+            ProjectScope,
+            get,
+        )
+        .takes::<GetSecretRequest>()
+        .gives::<Secret>(),
+        Operation::post(
+            "/api/project/{project_name}/secrets/create_or_update",
+            SecretsManager,
+            ProjectScope,
+            create_or_update,
+        )
+        .takes::<CreateOrUpdateSecretRequest>()
+        .gives::<Secret>(),
+        Operation::post(
+            "/api/project/{project_name}/secrets/delete",
+            SecretsManager,
+            ProjectScope,
+            delete,
+        )
+        .takes::<DeleteSecretsRequest>()
+        .gives::<()>(),
+    ]
 }

@@ -4,15 +4,18 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use dstack_api::auth::{GetNextRedirectRequest, GetNextRedirectResponse, OAuthProviderInfo};
 use dstack_api::events::{Event, ListEventsRequest};
 use dstack_api::server_info::{HealthcheckResponse, ServerInfo};
 use dstack_backend_types::BackendType;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::table::Operation;
 use crate::app::App;
 use crate::compat::{Client, view};
 use crate::error::ApiError;
 use crate::extract::{Authenticated, Body};
+use crate::roles::{Class, Needs};
 use crate::services::events;
 
 /// `GET /healthcheck`
@@ -46,11 +49,6 @@ pub(super) async fn list_backend_types(
     )
 }
 
-/// `POST /api/auth/list_providers`: no login by browser.
-pub(super) async fn list_providers() -> Json<Vec<Value>> {
-    Json(Vec::new())
-}
-
 /// `POST /api/events/list`
 ///
 /// # Errors
@@ -82,4 +80,33 @@ pub(super) async fn wrong_method() -> Response {
         Json(json!({"detail": "Method Not Allowed"})),
     )
         .into_response()
+}
+
+/// The server itself, backends of the plugins, events.
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::{Anyone, Authenticated};
+    use Needs::Read;
+    vec![
+        Operation::post("/api/server/get_info", Anyone, Read, get_info).gives::<ServerInfo>(),
+        Operation::post("/api/backends/list_types", Anyone, Read, list_backend_types)
+            .gives::<Vec<BackendType>>(),
+        Operation::post(
+            "/api/auth/list_providers",
+            Anyone,
+            Read,
+            super::auth::list_providers,
+        )
+        .gives::<Vec<OAuthProviderInfo>>(),
+        Operation::post(
+            "/api/auth/get_next_redirect",
+            Anyone,
+            Read,
+            super::auth::get_next_redirect,
+        )
+        .takes::<GetNextRedirectRequest>()
+        .gives::<GetNextRedirectResponse>(),
+        Operation::post("/api/events/list", Authenticated, Read, list_events)
+            .takes::<ListEventsRequest>()
+            .gives::<Vec<Event>>(),
+    ]
 }

@@ -5,12 +5,16 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use dstack_api::users::{
     CreateUserRequest, DeleteUsersRequest, GetUserRequest, ListUsersRequest, User, UserWithCreds,
+    UsersInfoList,
 };
 use serde::Serialize;
 
+use super::documents::Either;
+use super::table::Operation;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::extract::{Authenticated, Body, GlobalAdmin, OptionalBody};
+use crate::extract::{Authenticated, Body, OptionalBody};
+use crate::roles::{Class, Needs};
 use crate::services::users::Listed;
 
 /// A bare list, or one with the total.
@@ -50,19 +54,19 @@ pub(super) async fn get_user(
 /// `create`
 pub(super) async fn create(
     State(app): State<App>,
-    GlobalAdmin(caller): GlobalAdmin,
+    caller: Authenticated,
     Body(request): Body<CreateUserRequest>,
 ) -> Result<Json<User>, ApiError> {
-    Ok(Json(app.users.create(&caller, request).await?))
+    Ok(Json(app.users.create(&caller.0, request).await?))
 }
 
 /// `update`: replaces role, address and whether the user is active.
 pub(super) async fn update(
     State(app): State<App>,
-    GlobalAdmin(caller): GlobalAdmin,
+    caller: Authenticated,
     Body(request): Body<CreateUserRequest>,
 ) -> Result<Json<User>, ApiError> {
-    Ok(Json(app.users.update(&caller, request).await?))
+    Ok(Json(app.users.update(&caller.0, request).await?))
 }
 
 /// `refresh_token`
@@ -90,8 +94,49 @@ pub(super) async fn refresh_ssh_key(
 /// `delete`
 pub(super) async fn delete(
     State(app): State<App>,
-    GlobalAdmin(caller): GlobalAdmin,
+    caller: Authenticated,
     Body(request): Body<DeleteUsersRequest>,
 ) -> Result<Json<()>, ApiError> {
-    Ok(Json(app.users.delete(&caller, request.users).await?))
+    Ok(Json(app.users.delete(&caller.0, request.users).await?))
+}
+
+/// `/api/users/…`
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::{Authenticated, GlobalAdmin};
+    use Needs::{Own, Read, Whole};
+    vec![
+        Operation::post("/api/users/list", Authenticated, Read, list)
+            .maybe::<ListUsersRequest>()
+            .gives::<Either<Vec<User>, UsersInfoList>>(),
+        Operation::post("/api/users/get_my_user", Authenticated, Own, get_my_user)
+            .gives::<UserWithCreds>(),
+        Operation::post("/api/users/get_user", Authenticated, Whole, get_user)
+            .takes::<GetUserRequest>()
+            .gives::<UserWithCreds>(),
+        Operation::post("/api/users/create", GlobalAdmin, Whole, create)
+            .takes::<CreateUserRequest>()
+            .gives::<User>(),
+        Operation::post("/api/users/update", GlobalAdmin, Whole, update)
+            .takes::<CreateUserRequest>()
+            .gives::<User>(),
+        Operation::post(
+            "/api/users/refresh_token",
+            Authenticated,
+            Whole,
+            refresh_token,
+        )
+        .takes::<GetUserRequest>()
+        .gives::<UserWithCreds>(),
+        Operation::post(
+            "/api/users/refresh_ssh_key",
+            Authenticated,
+            Whole,
+            refresh_ssh_key,
+        )
+        .takes::<GetUserRequest>()
+        .gives::<UserWithCreds>(),
+        Operation::post("/api/users/delete", GlobalAdmin, Whole, delete)
+            .takes::<DeleteUsersRequest>()
+            .gives::<()>(),
+    ]
 }

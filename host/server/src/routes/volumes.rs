@@ -1,30 +1,19 @@
 //! `/api/volumes/list`, `/api/project/{project_name}/volumes/…`
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::post;
-use axum::{Json, Router};
 use dstack_api::volumes::{
     CreateVolumeRequest, DeleteVolumesRequest, GetVolumeRequest, ListVolumesRequest, Volume,
 };
 use dstack_backend_types::BackendType;
 
+use super::table::Operation;
 use crate::app::App;
 use crate::compat::Client;
 use crate::compat::view::is_known;
 use crate::error::ApiError;
-use crate::extract::{Authenticated, Body, Member, OptionalBody};
-
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/api/volumes/list", post(list))
-        .route(
-            "/api/project/{project_name}/volumes/list",
-            post(list_of_project),
-        )
-        .route("/api/project/{project_name}/volumes/get", post(get))
-        .route("/api/project/{project_name}/volumes/create", post(create))
-        .route("/api/project/{project_name}/volumes/delete", post(delete))
-}
+use crate::extract::{Authenticated, Body, InProject, OptionalBody};
+use crate::roles::{Class, Needs};
 
 async fn list(
     State(app): State<App>,
@@ -38,7 +27,7 @@ async fn list(
 
 async fn list_of_project(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     client: Client,
 ) -> Result<Json<Vec<Volume>>, ApiError> {
     let found = app.volumes.of_project(&access).await?;
@@ -47,7 +36,7 @@ async fn list_of_project(
 
 async fn get(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<GetVolumeRequest>,
 ) -> Result<Json<Volume>, ApiError> {
     Ok(Json(app.volumes.get(&access, request.name).await?))
@@ -56,7 +45,7 @@ async fn get(
 /// The row is there at once; the disk follows.
 async fn create(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<CreateVolumeRequest>,
 ) -> Result<Json<Volume>, ApiError> {
     Ok(Json(app.volumes.create(&access, request).await?))
@@ -65,7 +54,7 @@ async fn create(
 /// Answers at once; the volume is gone when `get` no longer finds it.
 async fn delete(
     State(app): State<App>,
-    Member(access): Member,
+    InProject(access): InProject,
     Body(request): Body<DeleteVolumesRequest>,
 ) -> Result<Json<()>, ApiError> {
     app.volumes.delete(&access, request.names).await?;
@@ -82,4 +71,41 @@ fn readable(mut found: Vec<Volume>, client: &Client) -> Vec<Volume> {
         found.retain(|volume| backend(volume).is_some_and(|name| is_known(&name)));
     }
     found
+}
+
+/// Volumes.
+pub(super) fn operations() -> Vec<Operation> {
+    use Class::{Authenticated, Member};
+    use Needs::{Read, Runs};
+    vec![
+        Operation::post("/api/volumes/list", Authenticated, Read, list)
+            .maybe::<ListVolumesRequest>()
+            .gives::<Vec<Volume>>(),
+        Operation::post(
+            "/api/project/{project_name}/volumes/list",
+            Member,
+            Read,
+            list_of_project,
+        )
+        .gives::<Vec<Volume>>(),
+        Operation::post("/api/project/{project_name}/volumes/get", Member, Read, get)
+            .takes::<GetVolumeRequest>()
+            .gives::<Volume>(),
+        Operation::post(
+            "/api/project/{project_name}/volumes/create",
+            Member,
+            Runs,
+            create,
+        )
+        .takes::<CreateVolumeRequest>()
+        .gives::<Volume>(),
+        Operation::post(
+            "/api/project/{project_name}/volumes/delete",
+            Member,
+            Runs,
+            delete,
+        )
+        .takes::<DeleteVolumesRequest>()
+        .gives::<()>(),
+    ]
 }

@@ -1,17 +1,19 @@
 //! The backends of projects: what is stored of them, and what `config.yml` says.
 
-use std::collections::HashMap;
+pub(crate) mod edit;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dstack_api::config::BackendEntry;
-use dstack_backend_types::BackendType;
 use dstack_backend_types::reading::{Kind, Path, Problem, Step};
+use dstack_backend_types::{BackendType, ErrorKind};
 use dstack_engine::ids::ProjectId;
 use dstack_plugins::{CallError, Plugins};
 use dstack_store::backends::{self, BackendRow};
 use dstack_store::instances::{self, InstancesFilter};
 use dstack_store::projects::ProjectRow;
-use dstack_store::{News, Page, Store, Topic};
+use dstack_store::{DbError, News, Page, Store, Topic, Tx};
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -139,29 +141,13 @@ impl Backends {
         let (kept, is_changed) = self
             .store
             .write(move |tx| {
-                let filter = InstancesFilter {
-                    projects: Some(vec![id]),
-                    fleets: None,
-                    only_active: true,
-                    page: Page {
-                        limit: u32::MAX,
-                        ..Page::default()
-                    },
-                };
-                let machines = instances::list(tx, &filter)?;
-                let in_use = |kind: &BackendType| {
-                    machines.iter().any(|m| {
-                        m.provisioning_data
-                            .as_ref()
-                            .is_some_and(|data| data.backend == *kind)
-                    })
-                };
+                let used = in_use(tx, id)?;
                 let (mut kept, mut is_changed) = (Vec::new(), false);
                 for row in backends::of_project(tx, id)? {
                     if keep.contains(&row.kind) {
                         continue;
                     }
-                    if in_use(&row.kind) {
+                    if used.contains(&row.kind) {
                         kept.push(row.kind);
                     } else {
                         backends::delete(tx, id, &row.kind)?;
@@ -202,7 +188,7 @@ impl Backends {
                 self.forget(project.id);
                 Vec::new()
             }
-            Err(problems) => problems.into_iter().map(place).collect(),
+            Err(unusable) => unusable.problems().into_iter().map(place).collect(),
         };
         for problem in &problems {
             tracing::error!(
@@ -219,21 +205,27 @@ impl Backends {
         &self,
         project: &ProjectRow,
         entry: &BackendEntry,
-    ) -> Result<BackendRow, Vec<Problem>> {
-        let whole = |error: &dyn std::fmt::Display| vec![at(Path::default(), error.to_string())];
+    ) -> Result<BackendRow, Unusable> {
         let mut config: Map<String, Value> = entry.settings.clone();
         config.insert("type".to_owned(), Value::from(entry.backend.as_str()));
         let configurator = self
             .plugins
             .configurator(entry.backend.as_str())
             .await
-            .map_err(|e| whole(&e))?;
-        let schema = configurator.describe().await.map_err(|e| whole(&e))?;
+            .map_err(|error| Unusable::NoPlugin(error.to_string()))?;
+        let internal = |error: &dyn std::fmt::Display| Unusable::Refused {
+            problems: vec![at(Path::default(), error.to_string())],
+            is_auth: false,
+        };
+        let schema = configurator.describe().await.map_err(|e| internal(&e))?;
         let checked = check(&schema, &config);
         if !checked.problems.is_empty() {
-            return Err(checked.problems);
+            return Err(Unusable::Malformed(checked.problems));
         }
-        let blame = |error: CallError| blame(&checked.clean(&error.to_string()), &error);
+        let blame = |error: CallError| Unusable::Refused {
+            problems: blame(&checked.clean(&error.to_string()), &error),
+            is_auth: error.kind() == ErrorKind::Auth,
+        };
         configurator
             .validate(config.clone(), self.default_creds)
             .await
@@ -247,17 +239,61 @@ impl Backends {
             .await
             .map_err(blame)?;
         let creds = configurator.with_creds(record).await.map_err(blame)?;
-        let creds = serde_json::to_string(&creds).map_err(|e| whole(&e))?;
+        let creds = serde_json::to_string(&creds).map_err(|e| internal(&e))?;
         let now = now();
         Ok(BackendRow {
             id: Uuid::new_v4(),
             project_id: project.id,
             kind: entry.backend.clone(),
             record: Value::Object(shown),
-            secret: self.keyring.seal(&creds).map_err(|e| whole(&e))?,
+            secret: self.keyring.seal(&creds).map_err(|e| internal(&e))?,
             created_at: now,
             updated_at: now,
         })
+    }
+}
+
+/// The backends of a project that have living machines.
+fn in_use(tx: &mut dyn Tx, project: ProjectId) -> Result<HashSet<BackendType>, DbError> {
+    let filter = InstancesFilter {
+        projects: Some(vec![project]),
+        imported: Vec::new(),
+        fleets: None,
+        only_active: true,
+        page: Page {
+            limit: u32::MAX,
+            ..Page::default()
+        },
+    };
+    let machines = instances::list(tx, &filter)?;
+    let backend = |machine: dstack_engine::model::InstanceRow| {
+        let data = machine.provisioning_data?;
+        Some(data.backend.clone())
+    };
+    Ok(machines.into_iter().filter_map(backend).collect())
+}
+
+/// Why a configuration is not used.
+pub(crate) enum Unusable {
+    /// There is no such backend on this server.
+    NoPlugin(String),
+    /// Keys or types are wrong.
+    Malformed(Vec<Problem>),
+    /// The backend refuses it.
+    Refused {
+        /// At the fields that the backend names.
+        problems: Vec<Problem>,
+        /// Whether it is about credentials.
+        is_auth: bool,
+    },
+}
+
+impl Unusable {
+    fn problems(self) -> Vec<Problem> {
+        match self {
+            Self::NoPlugin(message) => vec![at(Path::default(), message)],
+            Self::Malformed(problems) | Self::Refused { problems, .. } => problems,
+        }
     }
 }
 

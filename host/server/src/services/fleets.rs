@@ -19,7 +19,7 @@ use dstack_engine::preview::Ask;
 use dstack_engine::{fleets as fleet_step, names as generated, new_fleet, spec, ssh_hosts};
 use dstack_store::fleets::{self, FleetsFilter};
 use dstack_store::instances::{self, InstancesFilter};
-use dstack_store::{Page, Store, Tx, projects, views};
+use dstack_store::{Page, Store, Tx, exports, projects, views};
 use uuid::Uuid;
 
 use super::keyring::Keyring;
@@ -86,6 +86,7 @@ impl Fleets {
             .read_as(move |tx| {
                 let names = request.project_name.map(|name| vec![name]);
                 let projects = visible(tx, me, is_admin, names)?;
+                let imported = lent_to(tx, projects.as_deref(), request.include_imported)?;
                 let page = Page {
                     prev_at: request.prev_created_at,
                     prev_id: request.prev_id,
@@ -96,6 +97,7 @@ impl Fleets {
                     tx,
                     &FleetsFilter {
                         projects,
+                        imported,
                         only_active: request.only_active,
                         page,
                     },
@@ -106,13 +108,22 @@ impl Fleets {
         Ok(found.into_iter().map(show).collect())
     }
 
-    /// The project's fleets, oldest first.
-    pub(crate) async fn of_project(&self, access: &Access) -> Result<Vec<Fleet>, ApiError> {
+    /// The project's fleets, newest first; then those that it imports, if they are wanted.
+    pub(crate) async fn of_project(
+        &self,
+        access: &Access,
+        imported: bool,
+    ) -> Result<Vec<Fleet>, ApiError> {
         let id = access.project.id;
         let found = self
             .store
             .read_as(move |tx| {
-                let rows = fleets::of_project(tx, id)?;
+                let mut rows = fleets::of_project(tx, id)?;
+                if imported {
+                    for fleet in exports::imported_fleets(tx, id)? {
+                        rows.extend(fleets::get(tx, fleet)?);
+                    }
+                }
                 whole(tx, rows)
             })
             .await?;
@@ -126,6 +137,7 @@ impl Fleets {
         request: GetFleetRequest,
     ) -> Result<Fleet, ApiError> {
         let project = access.project.id;
+        let guest = (!access.is_member()).then_some(access.user.id);
         let GetFleetRequest { name, id } = request;
         if name.is_none() && id.is_none() {
             return Err(ApiError::refused("name or id must be specified"));
@@ -140,6 +152,7 @@ impl Fleets {
                     (None, Some(name)) => fleets::by_name(tx, project, &name)?,
                     (None, None) => None,
                 };
+                check_guest(tx, guest, row.as_ref().map(|row| row.id))?;
                 whole(tx, row.into_iter().collect())
             })
             .await?;
@@ -314,8 +327,10 @@ impl Fleets {
         self.store
             .read_as(move |tx| {
                 let projects = visible(tx, me, is_admin, request.project_names)?;
+                let imported = lent_to(tx, projects.as_deref(), request.include_imported)?;
                 let filter = InstancesFilter {
                     projects,
+                    imported,
                     fleets: request
                         .fleet_ids
                         .map(|ids| ids.into_iter().map(FleetId).collect()),
@@ -336,14 +351,31 @@ impl Fleets {
     /// An instance by id.
     pub(crate) async fn instance(&self, access: &Access, id: Uuid) -> Result<Instance, ApiError> {
         let project = access.project.id;
+        let guest = (!access.is_member()).then_some(access.user.id);
         self.store
             .read_as(move |tx| {
                 let row =
                     instances::get(tx, InstanceId(id))?.filter(|row| row.project_id == project);
+                check_guest(tx, guest, row.as_ref().map(|row| row.fleet_id))?;
                 labelled(tx, &row.ok_or_else(not_found)?)
             })
             .await
     }
+}
+
+/// Refuses a user who is no member, unless one of their projects imports the fleet.
+fn check_guest(
+    tx: &mut dyn Tx,
+    guest: Option<UserId>,
+    fleet: Option<FleetId>,
+) -> Result<(), ApiError> {
+    let Some(user) = guest else { return Ok(()) };
+    for project in fleet.map_or(Ok(Vec::new()), |id| exports::fleet_importers(tx, id))? {
+        if projects::role(tx, project, user)?.is_some() {
+            return Ok(());
+        }
+    }
+    Err(ApiError::access_denied())
 }
 
 fn in_use(name: &str, numbers: Option<&[u32]>) -> ApiError {
@@ -458,6 +490,23 @@ pub(super) fn visible(
         }
     }
     Ok(Some(found))
+}
+
+/// The fleets that these projects import; `None` (all projects) has them all anyway.
+fn lent_to(
+    tx: &mut dyn Tx,
+    projects: Option<&[ProjectId]>,
+    wanted: bool,
+) -> Result<Vec<FleetId>, ApiError> {
+    let mut found = Vec::new();
+    for project in projects.filter(|_| wanted).into_iter().flatten() {
+        for fleet in exports::imported_fleets(tx, *project)? {
+            if !found.contains(&fleet) {
+                found.push(fleet);
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn whole(tx: &mut dyn Tx, rows: Vec<FleetRow>) -> Result<Vec<Whole>, ApiError> {

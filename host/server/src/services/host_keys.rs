@@ -71,6 +71,7 @@ async fn stored(store: &Store) -> Result<HashMap<String, String>, DbError> {
 async fn gone(store: &Store, known: &HashMap<String, String>) -> Result<Vec<String>, DbError> {
     let filter = InstancesFilter {
         projects: None,
+        imported: Vec::new(),
         fleets: None,
         only_active: true,
         page: Page {

@@ -14,7 +14,7 @@ use dstack_engine::ids::{ProjectId, UserId};
 use dstack_remote::KeyPair;
 use dstack_store::projects::{self, ProjectRow, ProjectsFilter};
 use dstack_store::users::{self, UserRow};
-use dstack_store::{DbError, Page, Store, Tx, backends, fleets, runs};
+use dstack_store::{DbError, Page, Store, Tx, backends, exports, fleets, runs};
 use uuid::Uuid;
 
 use super::events;
@@ -144,6 +144,7 @@ impl Projects {
                 let mut found = Vec::new();
                 for id in projects::ids_of_member(tx, me)? {
                     if fleets::names(tx, id)?.is_empty()
+                        && exports::imported_fleets(tx, id)?.is_empty()
                         && let Some(row) = projects::get(tx, id)?
                         && let Some(owner) = users::get(tx, row.owner_id)?
                     {
@@ -367,6 +368,7 @@ fn in_use(what: &str, names: &[String]) -> ApiError {
 fn insert(tx: &mut dyn Tx, row: &ProjectRow, actor: Option<UserId>) -> Result<(), DbError> {
     projects::insert(tx, row)?;
     projects::set_member(tx, row.id, row.owner_id, ProjectRole::Admin)?;
+    super::exports::give_global(tx, row.id, row.created_at)?;
     events::record(
         tx,
         row.created_at,

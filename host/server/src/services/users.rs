@@ -12,7 +12,7 @@ use dstack_backend_types::Secret;
 use dstack_engine::ids::UserId;
 use dstack_remote::KeyPair;
 use dstack_store::users::{self, UserRow, UsersFilter};
-use dstack_store::{Page, Store, Tx};
+use dstack_store::{Page, Store, Tx, tokens};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -22,7 +22,7 @@ use super::keyring::Keyring;
 use super::names::{self, NameRule};
 use crate::app::{Permissions, now};
 use crate::error::ApiError;
-use crate::extract::Authenticated;
+use crate::extract::{Authenticated, Extra};
 
 /// How long a token that was changed by another replica may still work here.
 const CACHE_LIFE: Duration = Duration::from_secs(10);
@@ -32,8 +32,16 @@ const USER_NAME: NameRule = NameRule {
     max: 60,
 };
 
-/// Users by the hash of their token, and since when each entry is known.
-type Tokens = HashMap<[u8; 32], (Arc<UserRow>, Instant)>;
+/// Users by the hash of their token.
+type Tokens = HashMap<[u8; 32], Known>;
+
+/// A user as found by a token.
+struct Known {
+    caller: Authenticated,
+    since: Instant,
+    /// When the token ends.
+    ends: Option<Timestamp>,
+}
 
 /// The users of the server.
 pub(crate) struct Users {
@@ -61,45 +69,81 @@ impl Users {
         }
     }
 
-    /// The active user with this token.
+    /// The active user with this token, their own or an extra one.
     ///
     /// Found by the token's hash, which also is the key of the cache, so that nothing compares the token byte by byte;
     /// the stored token is compared in constant time when the entry is made.
-    pub(crate) async fn by_token(&self, token: &str) -> Result<Option<Arc<UserRow>>, ApiError> {
+    pub(crate) async fn caller(&self, token: &str) -> Result<Option<Authenticated>, ApiError> {
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if let Some(user) = self.cached(&key) {
-            return Ok(Some(user));
+        if let Some(caller) = self.cached(&key) {
+            return Ok(Some(caller));
         }
         let hash = users::token_hash(token);
-        let Some(user) = self
+        let found = self
             .store
-            .read(move |tx| users::by_token_hash(tx, &hash))
-            .await?
-        else {
+            .read(move |tx| {
+                if let Some(user) = users::by_token_hash(tx, &hash)? {
+                    return Ok(Some((user, None)));
+                }
+                let Some(extra) = tokens::by_hash(tx, &hash)? else {
+                    return Ok(None);
+                };
+                Ok(users::get(tx, extra.user_id)?.map(|user| (user, Some(extra))))
+            })
+            .await?;
+        let Some((user, extra)) = found else {
             return Ok(None);
         };
-        let stored = self.keyring.open(&user.token).map_err(internal)?;
-        if !same(stored.expose().as_bytes(), token.as_bytes()) || !user.active || user.deleted {
+        if !user.active || user.deleted {
             return Ok(None);
         }
-        let user = Arc::new(user);
+        let mut ends = None;
+        let extra = match extra {
+            None => {
+                let stored = self.keyring.open(&user.token).map_err(internal)?;
+                if !crate::constant::same(stored.expose(), token) {
+                    return Ok(None);
+                }
+                None
+            }
+            Some(row) => {
+                if row.expires_at.is_some_and(|end| end <= now()) {
+                    return Ok(None);
+                }
+                ends = row.expires_at;
+                // A scope of a newer server allows nothing.
+                let scopes = row.scopes.iter().filter_map(|scope| scope.parse().ok());
+                Some(Arc::new(Extra {
+                    scopes: scopes.collect(),
+                    token: Secret::new(token.to_owned()),
+                }))
+            }
+        };
+        let caller = Authenticated(Arc::new(user), extra);
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.len() >= CACHE_SIZE {
             tokens.clear();
         }
-        tokens.insert(key, (user.clone(), Instant::now()));
-        Ok(Some(user))
+        let known = Known {
+            caller: caller.clone(),
+            since: Instant::now(),
+            ends,
+        };
+        tokens.insert(key, known);
+        Ok(Some(caller))
     }
 
-    fn cached(&self, key: &[u8; 32]) -> Option<Arc<UserRow>> {
+    fn cached(&self, key: &[u8; 32]) -> Option<Authenticated> {
         let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        let (user, since) = tokens.get(key)?;
-        (since.elapsed() < CACHE_LIFE).then(|| user.clone())
+        let known = tokens.get(key)?;
+        let is_good =
+            known.since.elapsed() < CACHE_LIFE && known.ends.is_none_or(|end| end > now());
+        is_good.then(|| known.caller.clone())
     }
 
-    fn forget(&self, id: UserId) {
+    pub(super) fn forget(&self, id: UserId) {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        tokens.retain(|_, (user, _)| user.id != id);
+        tokens.retain(|_, known| known.caller.0.id != id);
     }
 
     /// The user as the API shows it.
@@ -188,7 +232,12 @@ impl Users {
         } else {
             self.with_new_key(row).await?
         };
-        self.with_creds(&row)
+        let mut shown = self.with_creds(&row)?;
+        // An extra token must not become the user's own one.
+        if let Some(extra) = &caller.1 {
+            shown.creds.token = extra.token.clone();
+        }
+        Ok(shown)
     }
 
     /// The public key of a user, made if there is none yet.
@@ -435,6 +484,7 @@ impl Users {
                         "User deleted",
                         vec![events::user(&row)],
                     )?;
+                    tokens::delete_of_user(tx, row.id)?;
                     users::delete(tx, row.id, &names::deleted(now(), row.id.0))?;
                     gone.push(row.id);
                 }
@@ -458,13 +508,4 @@ fn insert(
 
 fn internal(error: impl std::fmt::Display) -> ApiError {
     ApiError::Internal(error.to_string())
-}
-
-/// Compares without telling by its time where the first difference is.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    let (a, b) = (Sha256::digest(a), Sha256::digest(b));
-    a.iter()
-        .zip(b.iter())
-        .fold(0, |found, (a, b)| found | (a ^ b))
-        == 0
 }

@@ -105,6 +105,24 @@ impl TestServer {
         )
     }
 
+    pub(crate) fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        answered(request.call().unwrap())
+    }
+
+    /// `POST` of a text, whatever it is.
+    pub(crate) fn post_text(&self, path: &str, text: &str, token: Option<&str>) -> Answer {
+        let mut request = self.agent.post(format!("{}{path}", self.url));
+        if let Some(token) = token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        let request = request.header("Content-Type", "application/json");
+        answered(request.send(text).unwrap())
+    }
+
     pub(crate) fn post_as(&self, token: &str, path: &str, body: Value) -> Answer {
         let bearer = format!("Bearer {token}");
         let body = (!body.is_null()).then_some(&body);

@@ -7,7 +7,16 @@
 
 mod api;
 mod client;
+mod endpoints;
+mod exports;
 mod images;
+mod limits;
 mod metrics;
+mod resources;
+mod roles;
+mod runs;
+mod support;
+mod tokens;
+mod users;
 mod volumes;
 mod wire;

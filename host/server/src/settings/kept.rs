@@ -1,0 +1,25 @@
+//! Settings of what is kept for a time: metrics of jobs, health reports of machines.
+
+use std::time::Duration;
+
+use super::{Reader, SettingsError, Vars};
+
+/// How long what is measured is kept, and how often it is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// `DSTACK_SERVER_METRICS_RUNNING_TTL_SECONDS` (1 h): metrics of running jobs.
+    pub metrics_running: Duration,
+    /// `DSTACK_SERVER_METRICS_FINISHED_TTL_SECONDS` (7 days): metrics of other jobs.
+    pub metrics_finished: Duration,
+    /// `DSTACK_SERVER_INSTANCE_HEALTH_TTL_SECONDS` (7 days): health reports.
+    pub health: Duration,
+}
+
+pub(super) fn kept<V: Vars>(read: &Reader<'_, V>) -> Result<Kept, SettingsError> {
+    const WEEK: u64 = 7 * 24 * 3600;
+    Ok(Kept {
+        metrics_running: read.seconds("DSTACK_SERVER_METRICS_RUNNING_TTL_SECONDS", 3600)?,
+        metrics_finished: read.seconds("DSTACK_SERVER_METRICS_FINISHED_TTL_SECONDS", WEEK)?,
+        health: read.seconds("DSTACK_SERVER_INSTANCE_HEALTH_TTL_SECONDS", WEEK)?,
+    })
+}
