@@ -67,6 +67,13 @@ impl Client {
         self.send(path, None)
     }
 
+    /// `GET`.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+        let url = format!("{}{path}", self.url);
+        let request = self.head(self.agent.get(&url));
+        self.read(url, request.call())
+    }
+
     /// `POST` of one file as `multipart/form-data` under the field `file`.
     pub(crate) fn upload<T: DeserializeOwned>(
         &self,
@@ -93,18 +100,30 @@ impl Client {
         body: Option<(&str, &[u8])>,
     ) -> Result<T, CliError> {
         let url = format!("{}{path}", self.url);
-        let mut request = self
-            .agent
-            .post(&url)
-            .header("X-API-VERSION", &self.api_version)
-            .header("X-Dstack-Client", VERSION);
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {}", token.0));
-        }
+        let request = self.head(self.agent.post(&url));
         let answer = match body {
             Some((kind, bytes)) => request.header("Content-Type", kind).send(bytes),
             None => request.send_empty(),
         };
+        self.read(url, answer)
+    }
+
+    /// What every request carries.
+    fn head<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        let request = request
+            .header("X-API-VERSION", &self.api_version)
+            .header("X-Dstack-Client", VERSION);
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {}", token.0)),
+            None => request,
+        }
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        url: String,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<T, CliError> {
         let mut answer = answer.map_err(|error| CliError::Unreachable {
             url: self.url.clone(),
             reason: error.to_string(),

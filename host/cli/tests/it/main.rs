@@ -10,5 +10,6 @@ mod attach;
 mod backends;
 mod config;
 mod errors;
+mod resources;
 mod screens;
 mod world;
