@@ -91,7 +91,10 @@ struct WithinArgs {
 
 fn kind(text: &str) -> Result<EventTargetType, String> {
     text.parse().map_err(|_| {
-        let known: Vec<&str> = EventTargetType::ALL.iter().map(|one| one.as_str()).collect();
+        let known: Vec<&str> = EventTargetType::ALL
+            .iter()
+            .map(|one| one.as_str())
+            .collect();
         format!("one of {}", known.join(", "))
     })
 }
@@ -171,7 +174,10 @@ fn line(event: &Event) -> String {
         .iter()
         .map(|target| format!("{} {}", target.kind, target.name))
         .collect();
-    let actor = event.actor_user.as_deref().map(|name| format!("[by {name}] "));
+    let actor = event
+        .actor_user
+        .as_deref()
+        .map(|name| format!("[by {name}] "));
     format!(
         "[{}] {}[{}] {}",
         event.recorded_at.strftime("%Y-%m-%d %H:%M:%S"),
@@ -192,21 +198,36 @@ struct WithProjectId {
 }
 
 /// The ids of things by their names.
-fn ids(here: &Here, operation: &str, key: &str, names: &[String]) -> Result<Option<Vec<Uuid>>, CliError> {
+fn ids(
+    here: &Here,
+    operation: &str,
+    key: &str,
+    names: &[String],
+) -> Result<Option<Vec<Uuid>>, CliError> {
     if names.is_empty() {
         return Ok(None);
     }
     let mut found = Vec::new();
     for name in names {
         let ask = json!({ key: name });
-        let one: WithId = here.client.post(&here.path(operation), &ask).map_err(|error| {
-            if error.is_not_found() {
-                let kind = operation.split('/').next().unwrap_or_default().trim_end_matches('s');
-                CliError::message(format!("there is no {kind} {name} in project {}", here.project.name))
-            } else {
-                error
-            }
-        })?;
+        let one: WithId = here
+            .client
+            .post(&here.path(operation), &ask)
+            .map_err(|error| {
+                if error.is_not_found() {
+                    let kind = operation
+                        .split('/')
+                        .next()
+                        .unwrap_or_default()
+                        .trim_end_matches('s');
+                    CliError::message(format!(
+                        "there is no {kind} {name} in project {}",
+                        here.project.name
+                    ))
+                } else {
+                    error
+                }
+            })?;
         found.push(one.id);
     }
     Ok(Some(found))

@@ -204,7 +204,11 @@ pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
         }
         Command::Delete(args) => {
             let here = cx.here(args.project.project.as_deref())?;
-            if !args.yes && !cx.ui.confirm(&format!("Delete the export {}?", args.name))? {
+            if !args.yes
+                && !cx
+                    .ui
+                    .confirm(&format!("Delete the export {}?", args.name))?
+            {
                 return cx.ui.line("Exiting...");
             }
             let order = DeleteExportRequest { name: args.name };
@@ -232,7 +236,11 @@ fn table(exports: &[Export], cx: &mut Cx<'_>) -> Result<(), CliError> {
             .iter()
             .map(|one| one.project_name.as_str())
             .collect();
-        if names.is_empty() { "-".to_owned() } else { names.join(", ") }
+        if names.is_empty() {
+            "-".to_owned()
+        } else {
+            names.join(", ")
+        }
     };
     let rows: Vec<Vec<String>> = exports
         .iter()

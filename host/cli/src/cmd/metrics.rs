@@ -53,7 +53,9 @@ pub(crate) fn run(args: &Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
                     })
                 })
                 .collect();
-            return cx.ui.json(&json!({ "run_name": args.run_name, "jobs": jobs }));
+            return cx
+                .ui
+                .json(&json!({ "run_name": args.run_name, "jobs": jobs }));
         }
         let rows: Vec<Vec<String>> = all.iter().flat_map(rows).collect();
         let table = cx.ui.table(&["JOB", "CPU", "MEMORY", "GPU"], &rows);
@@ -76,7 +78,8 @@ fn ask(args: &Args, here: &Here) -> Result<Vec<Of>, CliError> {
         .map_err(|error| super::stop::not_found(error, &args.run_name))?;
     let wanted = run.jobs.iter().filter(|job| {
         let spec = &job.job_spec;
-        args.replica.is_none_or(|replica| replica == spec.replica_num)
+        args.replica
+            .is_none_or(|replica| replica == spec.replica_num)
             && args.job.is_none_or(|number| number == spec.job_num)
     });
     let mut all = Vec::new();
@@ -123,8 +126,14 @@ fn rows(of: &Of) -> Vec<Vec<String>> {
     while let Some(percent) = value(&format!("gpu_util_percent_gpu{}", gpus.len())) {
         let used = value(&format!("gpu_memory_usage_bytes_gpu{}", gpus.len())).map(gigabytes);
         let total = value("gpu_memory_total_bytes").map(gigabytes);
-        let mem = used.zip(total).map(|(used, total)| format!(" mem={used}/{total}"));
-        gpus.push(format!("gpu={} util={percent:.0}%{}", gpus.len(), mem.unwrap_or_default()));
+        let mem = used
+            .zip(total)
+            .map(|(used, total)| format!(" mem={used}/{total}"));
+        gpus.push(format!(
+            "gpu={} util={percent:.0}%{}",
+            gpus.len(),
+            mem.unwrap_or_default()
+        ));
     }
     let none = || "-".to_owned();
     let mut rows = vec![vec![
@@ -134,6 +143,10 @@ fn rows(of: &Of) -> Vec<Vec<String>> {
         gpus.first().cloned().unwrap_or_else(none),
     ]];
     let empty = String::new;
-    rows.extend(gpus.into_iter().skip(1).map(|gpu| vec![empty(), empty(), empty(), gpu]));
+    rows.extend(
+        gpus.into_iter()
+            .skip(1)
+            .map(|gpu| vec![empty(), empty(), empty(), gpu]),
+    );
     rows
 }

@@ -26,7 +26,9 @@ enum Command {
     /// One secret with its value
     Get(OneArgs),
     /// Add a secret or change its value
-    #[command(after_help = "Example:\n  dstack secret set HF_TOKEN hf_...\n\nIn a configuration: env: [HF_TOKEN=${{ secrets.HF_TOKEN }}]")]
+    #[command(
+        after_help = "Example:\n  dstack secret set HF_TOKEN hf_...\n\nIn a configuration: env: [HF_TOKEN=${{ secrets.HF_TOKEN }}]"
+    )]
     Set(SetArgs),
     /// Delete a secret
     #[command(visible_alias = "destroy")]
@@ -118,7 +120,11 @@ pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
         }
         Command::Delete(args) => {
             let here = cx.here(args.project.project.as_deref())?;
-            if !args.yes && !cx.ui.confirm(&format!("Delete the secret {}?", args.name))? {
+            if !args.yes
+                && !cx
+                    .ui
+                    .confirm(&format!("Delete the secret {}?", args.name))?
+            {
                 return cx.ui.line("Exiting...");
             }
             let order = DeleteSecretsRequest {

@@ -86,7 +86,10 @@ fn expires(text: &str) -> Result<When, String> {
         return Ok(When::At(time));
     }
     let wrong = || "give a duration such as 12h or 30d, or a time such as 2027-01-31T12:00:00Z";
-    let split = text.len().checked_sub(1).and_then(|at| text.split_at_checked(at));
+    let split = text
+        .len()
+        .checked_sub(1)
+        .and_then(|at| text.split_at_checked(at));
     let (number, unit) = split.ok_or_else(wrong)?;
     let seconds = match unit {
         "m" => 60,
@@ -97,7 +100,9 @@ fn expires(text: &str) -> Result<When, String> {
     };
     let number: i64 = number.parse().map_err(|_| wrong())?;
     let seconds = number.checked_mul(seconds).filter(|seconds| *seconds > 0);
-    Ok(When::In(SignedDuration::from_secs(seconds.ok_or_else(wrong)?)))
+    Ok(When::In(SignedDuration::from_secs(
+        seconds.ok_or_else(wrong)?,
+    )))
 }
 
 pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
@@ -139,7 +144,9 @@ fn list(args: &ListArgs, cx: &mut Cx<'_>) -> Result<(), CliError> {
             ]
         })
         .collect();
-    let table = cx.ui.table(&["NAME", "SCOPES", "CREATED", "EXPIRES"], &rows);
+    let table = cx
+        .ui
+        .table(&["NAME", "SCOPES", "CREATED", "EXPIRES"], &rows);
     cx.ui.line(table)
 }
 

@@ -1,6 +1,8 @@
 //! `/api/project/{project_name}/repos/…` and `/api/files/…`
 
 use axum::Json;
+use axum::extract::multipart::MultipartRejection;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Multipart, Query, State};
 use axum::http::HeaderMap;
 use dstack_api::files::{FileArchive, GetFileArchiveByHashRequest};
@@ -11,7 +13,7 @@ use serde::Deserialize;
 
 use super::table::Operation;
 use crate::app::App;
-use crate::error::ApiError;
+use crate::error::{ApiError, Invalid};
 use crate::extract::{Authenticated, Body, InProject};
 use crate::roles::{Class, Needs};
 
@@ -54,6 +56,11 @@ pub(super) async fn delete(
     Ok(Json(app.repos.delete(&access, request.repos_ids).await?))
 }
 
+/// A body that is no form with a file.
+fn no_form(error: MultipartRejection) -> ApiError {
+    ApiError::invalid(&["file"], error.body_text())
+}
+
 /// Which repository the uploaded code is for.
 #[derive(Debug, Deserialize)]
 pub(super) struct UploadQuery {
@@ -64,10 +71,18 @@ pub(super) struct UploadQuery {
 pub(super) async fn upload_code(
     State(app): State<App>,
     InProject(access): InProject,
-    Query(query): Query<UploadQuery>,
+    query: Result<Query<UploadQuery>, QueryRejection>,
     headers: HeaderMap,
-    body: Multipart,
+    body: Result<Multipart, MultipartRejection>,
 ) -> Result<Json<()>, ApiError> {
+    let Query(query) = query.map_err(|error| {
+        ApiError::InvalidQuery(vec![Invalid {
+            kind: "value_error",
+            path: Vec::new(),
+            msg: error.body_text(),
+        }])
+    })?;
+    let body = body.map_err(no_form)?;
     Ok(Json(
         app.repos
             .upload_code(&access, query.repo_id, &headers, body)
@@ -89,8 +104,9 @@ pub(super) async fn upload_archive(
     State(app): State<App>,
     caller: Authenticated,
     headers: HeaderMap,
-    body: Multipart,
+    body: Result<Multipart, MultipartRejection>,
 ) -> Result<Json<FileArchive>, ApiError> {
+    let body = body.map_err(no_form)?;
     Ok(Json(
         app.repos.upload_archive(&caller, &headers, body).await?,
     ))

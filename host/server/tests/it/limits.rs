@@ -9,7 +9,12 @@ fn long_bodies_are_refused_without_being_kept() {
     let server = TestServer::start(&[]);
     let long = format!("{{\"run_name\": \"{}\"}}", "a".repeat(17 * 1024 * 1024));
     let answer = server.post_text("/api/project/main/runs/get", &long, Some(ADMIN));
-    assert_eq!(answer.status, 413, "{}", answer.text);
+    assert_eq!(answer.status, 422, "{}", answer.text);
+    assert!(
+        answer.text.contains("length limit exceeded"),
+        "{}",
+        answer.text
+    );
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let answer = server.post_text("/api/project/main/runs/get", &deep, Some(ADMIN));
     assert_eq!(answer.status, 422, "{}", answer.text);
