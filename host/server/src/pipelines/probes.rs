@@ -8,7 +8,7 @@ use dstack_engine::changes::{Hint, Pipeline};
 use dstack_engine::model::JobRow;
 use dstack_remote::ProbeRequest;
 use dstack_store::probes::{self, DueProbe};
-use dstack_store::{DbError, jobs, lease};
+use dstack_store::{DbError, instances, jobs, lease};
 use jiff::Timestamp;
 
 use super::driver::StepError;
@@ -143,7 +143,12 @@ async fn answers(
         Err(why) => return Ok(Err(why)),
     };
     let project = facts::project(cx, job.project_id).await?;
-    let at = match own_hosts::way(cx, data, &project).await? {
+    let machine = match job.instance_id {
+        Some(id) => cx.store.read(move |tx| instances::get(tx, id)).await?,
+        None => None,
+    };
+    let owner = facts::owner(cx, &project, job.project_id, machine.as_ref()).await?;
+    let at = match own_hosts::way(cx, data, &owner).await? {
         Ok(at) => at,
         Err(error) => return Ok(Err(error.to_string())),
     };
