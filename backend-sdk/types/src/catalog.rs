@@ -74,42 +74,82 @@ pub struct BadRow {
 /// What a CSV text has: its good rows in order, and what is wrong with the others. A text whose header lacks a needed column
 /// has bad rows only.
 pub fn read_csv(text: &str) -> (Vec<CatalogItem>, Vec<BadRow>) {
-    let mut reader = csv::ReaderBuilder::new()
-        .flexible(true)
-        .from_reader(text.as_bytes());
     let (mut items, mut bad) = (Vec::new(), Vec::new());
-    let header = match reader.headers() {
-        Ok(header) => header.clone(),
-        Err(error) => {
-            let reason = error.to_string();
-            return (items, vec![BadRow { line: 1, reason }]);
-        }
-    };
-    for record in reader.records() {
-        let line = |at: Option<&csv::Position>| at.map_or(0, csv::Position::line);
-        match record {
-            Ok(record) => match Row(&header, &record).item() {
-                Ok(item) => items.push(item),
-                Err(reason) => bad.push(BadRow {
-                    line: line(record.position()),
-                    reason,
-                }),
-            },
-            Err(error) => bad.push(BadRow {
-                line: line(error.position()),
-                reason: error.to_string(),
-            }),
-        }
-    }
+    each_row(text.as_bytes(), |row| match row {
+        Ok(item) => items.push(item),
+        Err(row) => bad.push(row),
+    });
     (items, bad)
 }
 
+/// The rows of a CSV text in UTF-8 one after another, so that a long one need not be in memory. After an error of the reader
+/// there are no more rows.
+pub fn each_row(text: impl std::io::Read, mut take: impl FnMut(Result<CatalogItem, BadRow>)) {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text);
+    let columns = match reader.headers() {
+        Ok(header) => Columns::of(header),
+        Err(error) => {
+            let reason = error.to_string();
+            return take(Err(BadRow { line: 1, reason }));
+        }
+    };
+    let mut record = csv::StringRecord::new();
+    loop {
+        let line = |at: Option<&csv::Position>| at.map_or(0, csv::Position::line);
+        match reader.read_record(&mut record) {
+            Ok(true) => take(Row(&columns, &record).item().map_err(|reason| BadRow {
+                line: line(record.position()),
+                reason,
+            })),
+            Ok(false) => return,
+            Err(error) => {
+                let is_end = error.is_io_error();
+                take(Err(BadRow {
+                    line: line(error.position()),
+                    reason: error.to_string(),
+                }));
+                if is_end {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Names of the columns, in the order in which they are written.
+pub const COLUMNS: [&str; 14] = [
+    "instance_name",
+    "location",
+    "price",
+    "cpu",
+    "memory",
+    "gpu_count",
+    "gpu_name",
+    "gpu_memory",
+    "spot",
+    "disk_size",
+    "gpu_vendor",
+    "flags",
+    "cpu_arch",
+    "provider_data",
+];
+
+/// Where each of [`COLUMNS`] is in a file.
+struct Columns([Option<usize>; COLUMNS.len()]);
+
+impl Columns {
+    fn of(header: &csv::StringRecord) -> Self {
+        Self(COLUMNS.map(|column| header.iter().position(|name| name.trim() == column)))
+    }
+}
+
 /// A row by the names of its columns.
-struct Row<'a>(&'a csv::StringRecord, &'a csv::StringRecord);
+struct Row<'a>(&'a Columns, &'a csv::StringRecord);
 
 impl Row<'_> {
     fn text(&self, column: &str) -> Option<&str> {
-        let at = self.0.iter().position(|name| name.trim() == column)?;
+        let known = COLUMNS.iter().position(|name| *name == column)?;
+        let at = self.0.0.get(known).copied().flatten()?;
         self.1
             .get(at)
             .map(str::trim)

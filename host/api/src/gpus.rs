@@ -1,5 +1,7 @@
 //! Offers grouped by GPU. Unlike elsewhere, null fields are left out.
 
+pub mod groups;
+
 use dstack_backend_types::BackendType;
 use serde::{Deserialize, Serialize};
 

@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Attach(cmd::attach::Args),
     /// Plugins with their state
     Backend(cmd::backend::Args),
+    /// Prices of clouds
+    Catalog(cmd::catalog::Args),
     /// Shell completion
     Completion(cmd::completion::Args),
     /// Check configuration files; schemas for editors
@@ -78,6 +80,7 @@ impl Command {
             Self::Apply(args) => cmd::apply::run(*args, cx),
             Self::Attach(args) => cmd::attach::run(args, cx),
             Self::Backend(args) => cmd::backend::run(args, cx),
+            Self::Catalog(args) => cmd::catalog::run(args, cx),
             Self::Completion(args) => cmd::completion::run(&args, cx),
             Self::Config(args) => cmd::config::run(&args, cx),
             Self::Event(args) => cmd::event::run(args, cx),

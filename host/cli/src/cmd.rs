@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod attach;
 pub(crate) mod backend;
+pub(crate) mod catalog;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod event;

@@ -16,6 +16,7 @@ mod cmd;
 mod cx;
 mod error;
 pub mod local_config;
+mod prices;
 mod repo;
 mod run;
 pub mod settings;

@@ -5,6 +5,7 @@ pub(crate) mod gateways;
 pub(crate) mod gpus;
 pub(crate) mod offers;
 pub(crate) mod plan;
+pub(crate) mod prices;
 mod process_note;
 pub(crate) mod runs;
 pub(crate) mod values;

@@ -5,6 +5,7 @@ use crate::{
     services::{ExternalServices, HttpConfig, Variables, machine::MachineConfig},
     worker::{WorkerLimits, WorkerProgram},
 };
+use dstack_backend_catalog::CatalogConfig;
 use dstack_backend_types::AgentUrls;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
@@ -35,6 +36,8 @@ pub struct PluginsConfig {
     pub machine: Option<MachineConfig>,
     /// Services that need other rooms.
     pub external: ExternalServices,
+    /// Where prices come from, after the files in the folders.
+    pub catalog: CatalogConfig,
     /// How requests of backends go out.
     pub http: HttpConfig,
     /// The server's environment, of which a backend gets what its manifest names; `None`: nothing.
@@ -57,6 +60,10 @@ impl PluginsConfig {
             host_version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: None,
             external: ExternalServices::default(),
+            catalog: CatalogConfig {
+                has_snapshot: true,
+                ..CatalogConfig::default()
+            },
             http: HttpConfig::default(),
             variables: None,
             agents: None,

@@ -11,6 +11,7 @@ use crate::{
     slot::{Runs, Slot},
     status::PluginStatus,
 };
+use dstack_backend_catalog::Catalog;
 use dstack_backend_loader::{InspectError, inspect};
 use dstack_backend_types::{BackendError, ErrorKind, Manifest};
 use serde_json::Value;
@@ -244,6 +245,7 @@ impl Plugins {
 
     /// Tells every running call to end, closes all opened backends, and ends all child processes.
     pub async fn shut_down(&self) {
+        self.0.host.catalogs.stop();
         self.0.host.calls.cancel_all();
         let all = std::mem::take(&mut *self.opened());
         drop(all);
@@ -257,6 +259,11 @@ impl Plugins {
             });
         }
         stopping.join_all().await;
+    }
+
+    /// The catalog that backends are answered from. Its fetches wait, and must not be on a thread of the runtime.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.0.host.catalogs.catalog)
     }
 
     /// What a backend has asked of each host service, by the service's number.

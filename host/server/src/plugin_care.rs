@@ -1,5 +1,9 @@
 //! What the server does for its plugins in the background: watches their folders, reloads at SIGHUP, records what happens.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use dstack_backend_catalog::Catalog;
 use dstack_plugins::PluginEvent;
 use dstack_store::{Store, backends, projects};
 use tokio::signal::unix::{SignalKind, signal};
@@ -11,6 +15,8 @@ use crate::tasks::Tasks;
 
 /// Events of plugins that may wait to be recorded.
 const EVENTS: usize = 256;
+/// How often it is looked which sources of the catalog are to be asked; each has its own pause.
+const CATALOG_LOOK: Duration = Duration::from_secs(15);
 
 /// Where the plugin host tells what happens, and where it comes out.
 pub(crate) fn events_channel() -> (Sender<PluginEvent>, Receiver<PluginEvent>) {
@@ -35,6 +41,17 @@ pub(crate) fn start(app: &App, events: Receiver<PluginEvent>, tasks: &Tasks) {
             () = reload_at_hangup(reloaded) => {}
         }
     });
+    let (catalog, resting) = (app.plugins.catalog(), tasks.clone());
+    if catalog.has_published() {
+        tasks.spawn("catalog.refresh", async move {
+            loop {
+                refresh(catalog.clone()).await;
+                if !resting.rest(CATALOG_LOOK).await {
+                    return;
+                }
+            }
+        });
+    }
     let (store, ending) = (app.store.clone(), tasks.clone());
     tasks.spawn("plugins.events", async move {
         tokio::select! {
@@ -42,6 +59,22 @@ pub(crate) fn start(app: &App, events: Receiver<PluginEvent>, tasks: &Tasks) {
             () = record_all(store, events) => {}
         }
     });
+}
+
+/// Asks the sources of the catalog whose time has come.
+async fn refresh(catalog: Arc<Catalog>) {
+    let refreshed = tokio::task::spawn_blocking(move || catalog.refresh(now(), true)).await;
+    match refreshed {
+        Ok(done) => {
+            for (provider, error) in &done.failed {
+                tracing::warn!(provider, error, "the catalog is as old as it was");
+            }
+            if !done.updated.is_empty() {
+                tracing::info!(providers = done.updated.join(" "), "new prices");
+            }
+        }
+        Err(error) => tracing::error!(%error, "the catalog was not refreshed"),
+    }
 }
 
 async fn reload_at_hangup(app: App) {

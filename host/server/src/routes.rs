@@ -3,6 +3,7 @@
 mod agents;
 mod auth;
 mod backends;
+mod catalog;
 mod documents;
 mod exports;
 mod fleets;
@@ -78,6 +79,7 @@ fn all() -> Vec<Operation> {
     all.extend(exports::operations());
     all.extend(own::operations());
     all.extend(plugins::operations());
+    all.extend(catalog::operations());
     all.extend(volumes::operations());
     all.extend(gateways::operations());
     all

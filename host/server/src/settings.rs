@@ -3,6 +3,7 @@
 //! "Set" means any value, even an empty one. Sizes are bytes, times are seconds.
 
 mod backends;
+mod catalog;
 mod database;
 mod kept;
 
@@ -13,6 +14,7 @@ pub use kept::Kept;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dstack_backend_catalog::CatalogConfig;
 use dstack_backend_types::Secret;
 
 /// Where variables come from; a map in tests.
@@ -203,6 +205,8 @@ pub struct Settings {
     pub agent_downloads: AgentDownloads,
     /// Bounds of the calls of backends.
     pub backend_calls: BackendCalls,
+    /// `DSTACK_CATALOG_SOURCES`, `GPUHUNT_CATALOG_DIR`, `GPUHUNT_CATALOG_URL`, `DSTACK_CATALOG_VERSION`: where prices are from.
+    pub catalog: CatalogConfig,
 }
 
 impl Settings {
@@ -227,7 +231,6 @@ impl Settings {
             });
         }
         Ok(Self {
-            server_dir,
             database_url: read.secret("DSTACK_DATABASE_URL"),
             database_use: database::database_use(&read)?,
             host: read.text_or("DSTACK_SERVER_HOST", "127.0.0.1"),
@@ -312,6 +315,8 @@ impl Settings {
                 .map(PathBuf::from),
             agent_downloads: backends::agent_downloads(&read),
             backend_calls: backends::backend_calls(&read)?,
+            catalog: catalog::catalog(&read, &server_dir)?,
+            server_dir,
         })
     }
 

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a command-line tool for developers")]
 
 mod agents;
+mod catalog;
 mod configurations;
 mod idle;
 mod logs;
@@ -36,10 +37,16 @@ const ALL: &[(&str, Measure)] = &[
     ("calls", plugins::calls),
     ("offers", plugins::offers),
     ("respawn", plugins::respawn),
+    ("catalog", catalog::load_and_query),
 ];
 
 fn main() -> Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, folder] = wanted.as_slice()
+        && word == catalog::CHILD
+    {
+        return catalog::child(folder.as_ref());
+    }
     if let Some(unknown) = wanted
         .iter()
         .find(|name| !ALL.iter().any(|(known, _)| known == name))

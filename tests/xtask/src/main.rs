@@ -10,6 +10,7 @@
 
 mod bench;
 mod build;
+mod catalog_snapshot;
 mod check;
 mod corpus;
 mod new_backend;
@@ -47,6 +48,8 @@ enum Chore {
     Bench(bench::Args),
     /// Make the crate of a new backend in `backends/`; it builds, loads and conforms as it is
     NewBackend(new_backend::Args),
+    /// Make the catalog that is part of the program, of a folder with CSV files
+    CatalogSnapshot(catalog_snapshot::Args),
     /// Run every vector of a folder of configurations with right answers
     Corpus(corpus::Args),
 }
@@ -60,6 +63,7 @@ fn main() -> std::process::ExitCode {
         Chore::Agents(args) => build::run_agents(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::NewBackend(args) => new_backend::run(&args),
+        Chore::CatalogSnapshot(args) => catalog_snapshot::run(&args),
         Chore::Corpus(args) => return corpus::run(&args),
     };
     match done {

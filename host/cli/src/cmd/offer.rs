@@ -1,21 +1,28 @@
 //! `dstack offer`: what machines there are, and at what price.
 
+mod elsewhere;
+mod explain;
+
 use dstack_api::config::RunConfiguration;
 use dstack_api::gpus::{GpuGroupBy, ListGpusRequest, ListGpusResponse};
 use dstack_api::runs::{GetRunPlanRequest, RunPlan, RunSpec};
+use dstack_backend_types::Requirements;
 use dstack_backend_types::resources::ResourcesSpec;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use self::elsewhere::Elsewhere;
 
 use crate::cmd::apply::choose_profile;
 use crate::cmd::options::{OfferOptions, ProfileOptions, ResourceOptions};
 use crate::cx::{Cx, Here, ProjectOption};
 use crate::error::CliError;
-use crate::view;
+use crate::local_config::ConfigError;
+use crate::{prices, view};
 
 /// What machines are offered, and at what price
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dstack offer                          the cheapest of everything\n  dstack offer --gpu H100:8 --spot      spot machines with eight H100\n  dstack offer --gpu 24GB.. -b aws --max-price 2\n  dstack offer --group-by gpu,backend   by GPU and backend\n  dstack offer --json                   for scripts"
+    after_help = "Examples:\n  dstack offer                          the cheapest of everything\n  dstack offer --gpu H100:8 --spot      spot machines with eight H100\n  dstack offer --gpu 24GB.. -b aws --max-price 2\n  dstack offer --group-by gpu,backend   by GPU and backend\n  dstack offer --gpu H100 --explain     what each condition costs\n  dstack offer --catalog                also of clouds that are not set up\n  dstack offer --json                   for scripts"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -32,6 +39,12 @@ pub(crate) struct Args {
     /// How many offers to show
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_offers: u32,
+    /// Also the catalog's prices of clouds that are not set up; without a cloud that is, they are shown anyway
+    #[arg(long)]
+    catalog: bool,
+    /// Say how many offers there were without each of the conditions
+    #[arg(long, conflicts_with = "group_by")]
+    explain: bool,
     #[command(flatten)]
     offers: OfferOptions,
     #[command(flatten)]
@@ -42,11 +55,20 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     let group_by = grouping(&args.group_by)?;
-    let here = cx.here(args.project.project.as_deref())?;
     let spec = spec(&args, cx)?;
-    match group_by {
-        Some(group_by) => grouped(&args, spec, group_by, &here, cx),
-        None => single(&args, spec, &here, cx),
+    match (here(&args, cx)?, group_by) {
+        (Some(here), Some(group_by)) => grouped(&args, spec, group_by, &here, cx),
+        (Some(here), None) => single(&args, spec, &here, cx),
+        (None, group_by) => elsewhere::alone(&args, &spec, group_by, cx),
+    }
+}
+
+/// The project; `None` if no server is known yet: prices are shown all the same.
+fn here(args: &Args, cx: &mut Cx<'_>) -> Result<Option<Here>, CliError> {
+    match cx.here(args.project.project.as_deref()) {
+        Ok(here) => Ok(Some(here)),
+        Err(CliError::Config(ConfigError::Empty)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -80,15 +102,23 @@ fn grouping(fields: &[String]) -> Result<Option<Vec<GpuGroupBy>>, CliError> {
     ))
 }
 
-/// A run that asks for nothing but what the options say. The image is one that servers never look up.
 fn spec(args: &Args, cx: &Cx<'_>) -> Result<RunSpec, CliError> {
+    spec_of(&args.resources, &args.profile, cx)
+}
+
+/// A run that asks for nothing but what the options say. The image is one that servers never look up.
+fn spec_of(
+    asked: &ResourceOptions,
+    profile: &ProfileOptions,
+    cx: &Cx<'_>,
+) -> Result<RunSpec, CliError> {
     let text = json!({"type": "task", "image": "scratch", "commands": [":"], "user": "root"});
     let mut configuration: RunConfiguration =
         serde_json::from_value(text).expect("the text above is a task");
     let mut resources = ResourcesSpec::unconstrained();
-    args.resources.apply(&mut resources);
+    asked.apply(&mut resources);
     configuration.base_mut().resources = resources;
-    args.profile.apply(configuration.profile_mut());
+    profile.apply(configuration.profile_mut());
     Ok(RunSpec {
         run_name: None,
         repo_id: None,
@@ -99,7 +129,7 @@ fn spec(args: &Args, cx: &Cx<'_>) -> Result<RunSpec, CliError> {
         working_dir: None,
         configuration_path: None,
         configuration,
-        profile: Some(choose_profile(&args.profile, &cx.folder, cx)?),
+        profile: Some(choose_profile(profile, &cx.folder, cx)?),
         ssh_key_pub: None,
     })
 }
@@ -110,40 +140,70 @@ impl Args {
     }
 }
 
-fn single(args: &Args, spec: RunSpec, here: &Here, cx: &mut Cx<'_>) -> Result<(), CliError> {
+fn ask(args: &Args, spec: RunSpec, max_offers: u32, here: &Here) -> Result<RunPlan, CliError> {
     let request = GetRunPlanRequest {
         run_spec: spec,
-        max_offers: Some(args.max_offers),
+        max_offers: Some(max_offers),
         reverse_offers: false,
         full_offers: args.offers.full_offers,
         unallocated_resources: args.offers.unallocated,
         for_offers_only: true,
     };
-    let plan: RunPlan = here.client.post(&here.path("runs/get_plan"), &request)?;
+    here.client.post(&here.path("runs/get_plan"), &request)
+}
+
+fn single(args: &Args, spec: RunSpec, here: &Here, cx: &mut Cx<'_>) -> Result<(), CliError> {
+    let plan = ask(args, spec.clone(), args.max_offers, here)?;
     let job = plan.job_plans.first().ok_or_else(|| CliError::Unreadable {
         url: here.client.url().to_owned(),
         reason: "a plan without jobs".to_owned(),
     })?;
     let requirements = &job.job_spec.requirements;
+    let elsewhere = Elsewhere::beside(args, &spec, requirements, here)?;
+    let explained = args
+        .explain
+        .then(|| explain::with_server(args, job.total_offers, here, cx))
+        .transpose()?;
     if args.is_json() {
-        return cx.ui.json(&json!({
-            "project": plan.project_name,
-            "user": plan.user,
-            "requirements": {
-                "resources": requirements.resources,
-                "max_price": requirements.max_price,
-                "spot": requirements.spot,
-                "reservation": requirements.reservation,
-            },
-            "offers": job.offers,
-            "total_offers": job.total_offers,
-        }));
+        let mut document = document(requirements);
+        document["project"] = json!(plan.project_name);
+        document["user"] = json!(plan.user);
+        document["offers"] = json!(job.offers);
+        document["total_offers"] = json!(job.total_offers);
+        if let Some(elsewhere) = &elsewhere {
+            document["catalog"] = elsewhere.json();
+        }
+        if let Some(explained) = &explained {
+            document["explain"] = json!(explained);
+        }
+        return cx.ui.json(&document);
     }
-    if job.offers.is_empty() {
-        return none(cx);
+    if !job.offers.is_empty() {
+        let table = view::offers::table(&cx.ui, &job.offers, job.total_offers, job.max_price);
+        cx.ui.line(table)?;
+    } else if elsewhere.is_none() {
+        none(cx)?;
     }
-    let table = view::offers::table(&cx.ui, &job.offers, job.total_offers, job.max_price);
-    cx.ui.line(table)
+    if let Some(elsewhere) = &elsewhere {
+        elsewhere.show(job.offers.is_empty(), cx)?;
+    }
+    explained.map_or(Ok(()), |explained| explain::show(&explained, cx))
+}
+
+/// What a script reads, without what only a server knows.
+fn document(requirements: &Requirements) -> Value {
+    json!({
+        "project": null,
+        "user": null,
+        "requirements": {
+            "resources": requirements.resources,
+            "max_price": requirements.max_price,
+            "spot": requirements.spot,
+            "reservation": requirements.reservation,
+        },
+        "offers": [],
+        "total_offers": 0,
+    })
 }
 
 fn grouped(
@@ -154,33 +214,53 @@ fn grouped(
     cx: &mut Cx<'_>,
 ) -> Result<(), CliError> {
     let request = ListGpusRequest {
-        run_spec: spec,
+        run_spec: spec.clone(),
         group_by: Some(group_by.clone()).filter(|list| !list.is_empty()),
         reverse: false,
         full_offers: args.offers.full_offers,
         unallocated_resources: args.offers.unallocated,
     };
     let answer: ListGpusResponse = here.client.post(&here.path("gpus/list"), &request)?;
+    let elsewhere = Elsewhere::beside(args, &spec, &prices::needs(&spec), here)?;
+    let other = elsewhere.as_ref().map(|one| one.groups(&spec, &group_by));
     if args.is_json() {
         let mut document = json!({ "project": here.project.name, "gpus": answer.gpus });
         if let Some(cpus) = &answer.cpus {
             document["cpus"] = json!(cpus);
         }
+        if let Some(other) = &other {
+            document["catalog"] = json!(other);
+        }
         return cx.ui.json(&document);
     }
-    let cpus = answer.cpus.unwrap_or_default();
-    if answer.gpus.is_empty() && cpus.is_empty() {
-        return none(cx);
+    let has_own = show_groups(&answer, &group_by, cx)?;
+    match (&elsewhere, &other) {
+        (Some(elsewhere), Some(other)) => {
+            elsewhere.head(!has_own, cx)?;
+            show_groups(other, &group_by, cx)?;
+            elsewhere.foot(cx)
+        }
+        _ if has_own => Ok(()),
+        _ => none(cx),
     }
+}
+
+/// Whether there was something to show.
+fn show_groups(
+    answer: &ListGpusResponse,
+    group_by: &[GpuGroupBy],
+    cx: &mut Cx<'_>,
+) -> Result<bool, CliError> {
+    let cpus = answer.cpus.as_deref().unwrap_or_default();
     if !answer.gpus.is_empty() {
-        let table = view::gpus::table(&cx.ui, &answer.gpus, &group_by);
+        let table = view::gpus::table(&cx.ui, &answer.gpus, group_by);
         cx.ui.line(table)?;
     }
     if !cpus.is_empty() {
-        let table = view::gpus::cpu_table(&cx.ui, &cpus);
+        let table = view::gpus::cpu_table(&cx.ui, cpus);
         cx.ui.line(table)?;
     }
-    Ok(())
+    Ok(!answer.gpus.is_empty() || !cpus.is_empty())
 }
 
 fn none(cx: &mut Cx<'_>) -> Result<(), CliError> {

@@ -10,6 +10,7 @@ mod attach;
 mod backends;
 mod config;
 mod errors;
+mod prices;
 mod resources;
 mod screens;
 mod world;

@@ -1,57 +1,95 @@
-//! Host service `catalog`: CSV files that lie beside the plugins.
+//! Host service `catalog`: what providers rent out, from the sources of the configuration.
 //!
-//! For provider `acme` each plugin folder is searched for `acme.catalog.csv` and `catalog/acme.csv`; the first file found is the
-//! catalog. A file that has changed is read again.
+//! The plugin folders are sources, too, and the first ones: for provider `acme` the files `acme.catalog.csv` and
+//! `catalog/acme.csv` in them.
 
+use dstack_backend_catalog::{Catalog, CatalogError, NoWeb, Reply, Request, Source, Web, WebError};
 use dstack_backend_types::{
-    BackendError, CatalogItem, ErrorKind,
-    catalog::read_csv,
-    services::{CatalogQuery, CatalogReply},
+    BackendError, ErrorKind,
+    services::{CatalogQuery, CatalogReply, HttpRequest},
 };
-use std::{
-    collections::HashMap,
-    fs::Metadata,
-    io,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
-};
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
-/// A longer file is a mistake: the largest catalog known has a tenth of it.
-const MAX_FILE_BYTES: u64 = 256 << 20;
-/// Bad rows that are told one by one.
-const TOLD_ROWS: usize = 5;
+use super::http::{Http, HttpTape};
+use crate::config::PluginsConfig;
 
-/// What a file was when it was read.
-#[derive(Clone, PartialEq, Eq)]
-struct Edition {
-    changed: Option<SystemTime>,
-    bytes: u64,
+/// For one file of a catalog.
+const FETCH_LIMIT_MS: u64 = 60_000;
+const MAX_FILE_BYTES: u64 = 64 << 20;
+const REDIRECTS: u32 = 5;
+
+/// The catalog of this host.
+pub(crate) struct Catalogs {
+    pub(crate) catalog: Arc<Catalog>,
+    first_folder: Option<PathBuf>,
+    stop: CancellationToken,
 }
 
-impl Edition {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            changed: metadata.modified().ok(),
-            bytes: metadata.len(),
-        }
+/// The host's network, for threads that may wait.
+struct HostWeb {
+    http: Http,
+    runtime: Handle,
+    stop: CancellationToken,
+}
+
+impl Web for HostWeb {
+    fn send(&self, request: &Request) -> Result<Reply, WebError> {
+        let head = HttpRequest {
+            method: request.method.to_owned(),
+            url: request.url.clone(),
+            headers: request.headers.clone(),
+            timeout_ms: Some(FETCH_LIMIT_MS),
+            redirects: REDIRECTS,
+            is_idempotent: true,
+            max_reply_bytes: Some(MAX_FILE_BYTES),
+            ..HttpRequest::default()
+        };
+        let body = request.body.clone().unwrap_or_default();
+        let reply = self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => Err(WebError("the host is stopping".to_owned())),
+                reply = self.http.fetch(&head, body) => reply.map_err(|error| WebError(error.message)),
+            }
+        });
+        let (head, body) = reply?;
+        Ok(Reply {
+            status: head.status,
+            body: body.into(),
+        })
     }
 }
 
-type Items = Arc<[CatalogItem]>;
-
-/// The catalogs of the plugin folders.
-pub(crate) struct Catalogs {
-    folders: Vec<PathBuf>,
-    read: Mutex<HashMap<PathBuf, (Edition, Items)>>,
-}
-
 impl Catalogs {
-    pub(crate) fn new(folders: Vec<PathBuf>) -> Arc<Self> {
+    pub(crate) fn new(config: &PluginsConfig) -> Arc<Self> {
+        let stop = CancellationToken::new();
+        let web: Arc<dyn Web> = match config.http.tape {
+            // What is replayed is what backends asked for; nothing is sent.
+            Some(HttpTape::Replay(_)) => Arc::new(NoWeb),
+            Some(HttpTape::Record(_)) | None => Arc::new(HostWeb {
+                http: Http::new(&super::HttpConfig {
+                    proxy: config.http.proxy,
+                    tape: None,
+                }),
+                runtime: Handle::current(),
+                stop: stop.clone(),
+            }),
+        };
+        let mut sources = config.catalog.clone();
+        let folders = config.folders.iter().cloned().map(Source::Folder);
+        sources.sources.splice(0..0, folders);
         Arc::new(Self {
-            folders,
-            read: Mutex::default(),
+            catalog: Arc::new(Catalog::new(sources, web)),
+            first_folder: config.folders.first().cloned(),
+            stop,
         })
+    }
+
+    /// Ends what is being fetched.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
     }
 
     pub(crate) async fn query(
@@ -61,12 +99,10 @@ impl Catalogs {
         // Files are read and thousands of rows looked at: not on a thread of the runtime.
         let this = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
-            let items = this.items(&query.provider)?;
-            let fitting = items.iter().filter(|item| fits(item, &query));
-            Ok(CatalogReply {
-                version: None,
-                items: fitting.cloned().collect(),
-            })
+            let now = SystemTime::now().try_into().unwrap_or_default();
+            this.catalog
+                .select(&query, now)
+                .map_err(|error| this.refused(error))
         })
         .await
         .unwrap_or_else(|error| {
@@ -76,98 +112,40 @@ impl Catalogs {
         })
     }
 
-    fn items(&self, provider: &str) -> Result<Items, BackendError> {
-        let name = provider.to_ascii_lowercase();
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if name.is_empty() || !name.bytes().all(is_name) {
-            return Err(BackendError::invalid(format!(
-                "{provider:?} is no provider's name"
-            )));
-        }
-        for folder in &self.folders {
-            for file in [format!("{name}.catalog.csv"), format!("catalog/{name}.csv")] {
-                let path = folder.join(file);
-                match std::fs::metadata(&path) {
-                    Ok(metadata) => return self.file(&path, &metadata),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(unreadable(&path, &error.to_string())),
+    fn refused(&self, error: CatalogError) -> BackendError {
+        match error {
+            CatalogError::Name(_) => BackendError::invalid(error.to_string()),
+            CatalogError::Unknown(name) | CatalogError::Missing(name) => {
+                let folder = self.first_folder.as_ref().map_or_else(
+                    || "the plugin folder".to_owned(),
+                    |folder| folder.display().to_string(),
+                );
+                BackendError::new(
+                    ErrorKind::NoCatalog,
+                    format!(
+                        "this host has no catalog of {name}; put {name}.catalog.csv into {folder}, \
+                         or name a source that has it in DSTACK_CATALOG_SOURCES"
+                    ),
+                )
+            }
+            CatalogError::Source { provider, source } => {
+                let mut text = format!("the catalog of {provider} is not usable");
+                let mut next: Option<&dyn std::error::Error> = Some(&source);
+                while let Some(error) = next {
+                    text.push_str(&format!(": {error}"));
+                    next = error.source();
                 }
+                BackendError::new(ErrorKind::NoCatalog, text)
             }
         }
-        let folder = self.folders.first().map_or_else(
-            || "the plugin folder".to_owned(),
-            |f| f.display().to_string(),
-        );
-        Err(BackendError::new(
-            ErrorKind::NoCatalog,
-            format!("this host has no catalog of {name}; put {name}.catalog.csv into {folder}"),
-        ))
     }
-
-    fn file(&self, path: &Path, metadata: &Metadata) -> Result<Items, BackendError> {
-        let edition = Edition::of(metadata);
-        {
-            let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((known, items)) = read.get(path)
-                && *known == edition
-            {
-                return Ok(Arc::clone(items));
-            }
-        }
-        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-            return Err(unreadable(
-                path,
-                &format!("it is no file of at most {MAX_FILE_BYTES} bytes"),
-            ));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e.to_string()))?;
-        let (items, bad) = read_csv(&text);
-        for row in bad.iter().take(TOLD_ROWS) {
-            tracing::warn!(path = %path.display(), line = row.line, reason = row.reason, "a row of the catalog is left out");
-        }
-        if bad.len() > TOLD_ROWS {
-            tracing::warn!(path = %path.display(), count = bad.len(), "rows of the catalog are left out");
-        }
-        if items.is_empty()
-            && let Some(first) = bad.first()
-        {
-            let reason = format!("no row is usable; line {}: {}", first.line, first.reason);
-            return Err(unreadable(path, &reason));
-        }
-        let items: Items = items.into();
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        read.insert(path.to_owned(), (edition, Arc::clone(&items)));
-        Ok(items)
-    }
-}
-
-fn unreadable(path: &Path, reason: &str) -> BackendError {
-    BackendError::new(
-        ErrorKind::NoCatalog,
-        format!("the catalog {} is not usable: {reason}", path.display()),
-    )
-}
-
-fn fits(item: &CatalogItem, query: &CatalogQuery) -> bool {
-    let is_here = |locations: &Vec<String>| {
-        locations
-            .iter()
-            .any(|location| location.eq_ignore_ascii_case(&item.location))
-    };
-    query.locations.as_ref().is_none_or(is_here)
-        && query
-            .flags
-            .as_ref()
-            .is_none_or(|flags| item.has_only_flags(flags))
-        && query
-            .requirements
-            .as_ref()
-            .is_none_or(|needs| item.fits(needs, query.is_disk_configurable))
 }
 
 #[cfg(test)]
 mod tests {
     use super::Catalogs;
+    use crate::config::PluginsConfig;
+    use dstack_backend_catalog::Source;
     use dstack_backend_types::{ErrorKind, services::CatalogQuery};
     use serde_json::json;
     use std::{fs, sync::Arc};
@@ -193,7 +171,8 @@ mod tests {
     #[tokio::test]
     async fn files_are_found_filtered_and_read_again() {
         let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let catalogs = Catalogs::new(vec![first.path().to_owned(), second.path().to_owned()]);
+        let folders = vec![first.path().to_owned(), second.path().to_owned()];
+        let catalogs = Catalogs::new(&PluginsConfig::new(folders));
         let put = |text: &str| {
             fs::create_dir_all(second.path().join("catalog")).unwrap();
             let text = format!("{HEADER}{text}");
@@ -224,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_file_the_provider_is_skipped_with_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let catalogs = Catalogs::new(vec![folder.path().to_owned()]);
+        let catalogs = Catalogs::new(&PluginsConfig::new(vec![folder.path().to_owned()]));
         let error = catalogs.query(query("acme")).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::NoCatalog);
         assert!(error.message.contains("acme.catalog.csv"), "{error}");
@@ -236,5 +215,31 @@ mod tests {
             let error = catalogs.query(query(name)).await.unwrap_err();
             assert_eq!(error.kind, ErrorKind::Invalid, "{name}");
         }
+    }
+
+    #[tokio::test]
+    async fn known_clouds_have_prices_without_any_file() {
+        let catalogs = Catalogs::new(&PluginsConfig::new(Vec::new()));
+        let reply = catalogs.query(query("runpod")).await.unwrap();
+        assert_eq!(reply.items.len(), 48);
+        assert!(reply.version.unwrap().starts_with("snapshot"));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_source_that_does_not_answer_is_named() {
+        let mut config = PluginsConfig::new(Vec::new());
+        // Nobody listens on the port of a socket that is closed again.
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let base = format!("http://127.0.0.1:{port}/v3");
+        config.catalog.sources = vec![Source::parse(&base).unwrap()];
+        let catalogs = Catalogs::new(&config);
+        let error = catalogs.query(query("acme")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NoCatalog);
+        assert!(error.message.contains(&base), "{error}");
+        catalogs.stop();
     }
 }

@@ -149,6 +149,15 @@ impl Http {
         framed(&head, &body)
     }
 
+    /// A request of the host itself.
+    pub(super) async fn fetch(
+        &self,
+        request: &HttpRequest,
+        body: Vec<u8>,
+    ) -> Result<(HttpReply, Bytes), BackendError> {
+        self.whole(request, body.into()).await
+    }
+
     /// A whole exchange, by the network or by the tape.
     async fn whole(
         &self,

@@ -35,6 +35,7 @@ pub(super) fn add(
     plugins.limits.deadlines = calls.deadlines.clone();
     plugins.limits.worker = calls.worker.clone();
     plugins.http.tape.clone_from(&calls.http_tape);
+    plugins.catalog.clone_from(&settings.catalog);
     let ledger = Ledger::new(store.clone(), calls.deadlines.create);
     plugins.external = std::mem::take(&mut plugins.external)
         .with(LEDGER, Arc::new(ledger))

@@ -6,6 +6,7 @@
 )]
 
 mod api;
+mod catalog;
 mod client;
 mod endpoints;
 mod exports;

@@ -5,6 +5,7 @@ use cargo_metadata::{DependencyKind, Metadata};
 /// Each room and the rooms it may name in its manifest. The same table is in CONTRIBUTING.md.
 const MAP: &[(&str, &[&str])] = &[
     ("dstack-backend-types", &[]),
+    ("dstack-backend-catalog", &["dstack-backend-types"]),
     ("dstack-backend-abi", &[]),
     (
         "dstack-backend-sdk",
@@ -42,6 +43,7 @@ const MAP: &[(&str, &[&str])] = &[
     (
         "dstack-plugins",
         &[
+            "dstack-backend-catalog",
             "dstack-backend-loader",
             "dstack-backend-abi",
             "dstack-backend-types",
@@ -58,6 +60,7 @@ const MAP: &[(&str, &[&str])] = &[
     (
         "dstack-server",
         &[
+            "dstack-backend-catalog",
             "dstack-store",
             "dstack-plugins",
             "dstack-remote",
@@ -70,6 +73,7 @@ const MAP: &[(&str, &[&str])] = &[
     (
         "dstack-cli",
         &[
+            "dstack-backend-catalog",
             "dstack-api",
             "dstack-backend-types",
             "dstack-backend-conformance",
