@@ -12,8 +12,8 @@ use crate::instances::InstancesFilter;
 use crate::runs::RunsFilter;
 use crate::{DbError, Page, Store, StoreConfig, Tx, Value};
 use crate::{
-    cleanups, events, exports, fleets, guards, instances, jobs, lease, logs, probes, projects, runs,
-    side_resources, ssh_hosts, tokens, traffic, users, views,
+    cleanups, events, exports, fleets, guards, instances, jobs, lease, logs, probes, projects,
+    runs, side_resources, ssh_hosts, tokens, traffic, users, views,
 };
 
 /// The steps of a query's plan, in words.

@@ -69,8 +69,7 @@ pub(super) fn operations() -> Vec<Operation> {
     vec![
         Operation::post("/api/x/catalog/status", Authenticated, Read, status)
             .gives::<Vec<ProviderStatus>>(),
-        Operation::post("/api/x/catalog/refresh", GlobalAdmin, Whole, refresh)
-            .gives::<Refreshed>(),
+        Operation::post("/api/x/catalog/refresh", GlobalAdmin, Whole, refresh).gives::<Refreshed>(),
         Operation::post("/api/x/catalog/search", Authenticated, Read, search)
             .takes::<Search>()
             .gives::<Found>(),
