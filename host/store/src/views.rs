@@ -10,6 +10,7 @@ use dstack_engine::admit::JobDefaults;
 use dstack_engine::ids::{
     FleetId, GatewayId, GatewayReplicaId, InstanceId, JobId, ProjectId, RunId, VolumeId,
 };
+use dstack_engine::job_running::GpuSample;
 use dstack_engine::model::{FleetRow, InstanceRow, JobRow};
 use dstack_engine::spec;
 use dstack_engine::view::{BackendAbilities, FleetFacts, Limits, provisioning_timeout};
@@ -18,15 +19,15 @@ use dstack_engine::{
     fleets as fleet_step, gateways as gateway_step, instances as instance_step, job_running,
     job_submitted, job_terminating, runs as run_step, volumes as volume_step,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::error::DbError;
 use crate::sql::Sql;
 use crate::tx::Tx;
 use crate::{
-    exports, fleets, gateways, guards, instances, jobs, params, probes, projects, runs, sql,
-    traffic, volumes,
+    exports, fleets, gateways, guards, instances, job_metrics, jobs, params, probes, projects,
+    runs, sql, traffic, volumes,
 };
 
 /// What decisions read that the database does not know. Cheap to clone into a transaction.
@@ -89,6 +90,9 @@ const IMPORTED_FLEETS: Sql = sql!(
     "f.id IN (SELECT x.fleet_id FROM imports m JOIN exported_fleets x ON x.export_id = m.export_id \
      WHERE m.project_id = ?1) AND f.deleted = 0 AND f.status IN ('active', 'submitted') ORDER BY f.id"
 );
+
+/// Samples of a window that are looked at: a day of one every 10 s.
+const SAMPLES: u32 = 8640;
 
 /// The statements of this file, for the test of query plans.
 #[cfg(test)]
@@ -197,7 +201,7 @@ pub fn job_running(
         } else {
             probes::streaks(tx, id)?
         },
-        gpu_load: Vec::new(),
+        gpu_load: gpu_load(tx, &job, now)?,
         provisioning_timeout: provisioning_timeout(&(known.backends)(job.project_id), offer),
         instance,
         volumes: volumes::held(tx, id)?,
@@ -206,6 +210,21 @@ pub fn job_running(
         access_revoked,
         limits: known.limits.clone(),
     }))
+}
+
+/// How busy the GPUs of a job were in the window of its utilization policy, newest first.
+fn gpu_load(tx: &mut dyn Tx, job: &JobRow, now: Timestamp) -> Result<Vec<GpuSample>, DbError> {
+    let Some(policy) = &job.spec.utilization_policy else {
+        return Ok(Vec::new());
+    };
+    // A window before the first of all times is one without a begin.
+    let begin = now.checked_sub(SignedDuration::from_secs(policy.time_window));
+    let points = job_metrics::list(tx, job.id, begin.ok(), None, SAMPLES)?;
+    let samples = points.into_iter().map(|(at, point)| GpuSample {
+        at,
+        percent: point.gpus_util_percent,
+    });
+    Ok(samples.collect())
 }
 
 /// What a step of a terminating job reads.

@@ -102,14 +102,8 @@ pub(crate) fn job_defaults(settings: &Settings) -> JobDefaults {
 /// What would be taken and then not happen: better refused than forgotten.
 fn not_yet(spec: &RunSpec) -> Option<String> {
     let base = spec.configuration.base();
-    let profile = plan::merged_profile(&spec.configuration, spec.profile.as_ref());
-    if base.dstack {
-        Some("`dstack: true` is not available on this server yet".to_owned())
-    } else if profile.params.utilization_policy.is_some() {
-        Some("`utilization_policy` is not enforced by this server yet; leave it out".to_owned())
-    } else {
-        None
-    }
+    base.dstack
+        .then(|| "`dstack: true` is not available on this server yet".to_owned())
 }
 
 impl Planner {
@@ -205,6 +199,8 @@ impl Planner {
         let limits = PlanLimits {
             probes: self.settings.max_probes_per_job,
             probe_timeout_seconds: self.settings.max_probe_timeout,
+            metrics_seconds: i64::try_from(self.settings.kept.metrics_running.as_secs())
+                .unwrap_or(i64::MAX),
             ..PlanLimits::default()
         };
         Ok(plan::effective_run(spec, &limits)

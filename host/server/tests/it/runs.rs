@@ -182,15 +182,19 @@ fn what_would_not_happen_is_refused() {
         let answer = server.post("/api/project/main/runs/get_plan", json!({"run_spec": spec}));
         (answer.status, answer.text)
     };
-    for fine in [json!({}), json!({"volumes": ["/folder:/data"]})] {
+    for fine in [
+        json!({}),
+        json!({"volumes": ["/folder:/data"]}),
+        json!({"utilization_policy": {"min_gpu_utilization": 10, "time_window": "1h"}}),
+    ] {
         let (status, text) = plan(fine);
         assert_eq!(status, 200, "{text}");
     }
     for (more, word) in [
         (json!({"dstack": true}), "dstack: true"),
         (
-            json!({"utilization_policy": {"min_gpu_utilization": 10, "time_window": "10m"}}),
-            "utilization_policy",
+            json!({"utilization_policy": {"min_gpu_utilization": 10, "time_window": "2h"}}),
+            "metrics are kept for 3600 s",
         ),
     ] {
         let (status, text) = plan(more);

@@ -17,6 +17,8 @@ use dstack_engine::ids::{
 use dstack_engine::model::{
     FleetRow, GatewayReplicaRow, GatewayRow, InstanceRow, JobRow, RunRow, Stop, VolumeRow,
 };
+use dstack_store::job_metrics::{self, Point};
+use dstack_store::views::{self, Known};
 use dstack_store::{DbError, Tx, fleets, instances, jobs, runs};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -364,6 +366,43 @@ async fn rows_come_back_as_they_were_stored() {
             world.instance
         );
         assert_eq!(fleets::get(tx, world.fleet.id)?.unwrap(), world.fleet);
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_job_with_a_utilization_policy_is_shown_its_window() {
+    let test = open();
+    test.write(|tx| {
+        let world = small_world(tx)?;
+        runs::insert(tx, &world.run, at(100))?;
+        let (mut watched, mut free) = (world.job.clone(), job(&world.run, 2));
+        free.job_num = 1;
+        let mut spec = (*watched.spec).clone();
+        spec.utilization_policy = Some(parsed(
+            json!({"min_gpu_utilization": 10, "time_window": 300}),
+        ));
+        watched.spec = Arc::new(spec);
+        for job in [&watched, &free] {
+            jobs::insert(tx, job, at(100))?;
+            for second in [650, 700, 800, 990] {
+                let point = Point {
+                    gpus_util_percent: vec![u64::try_from(second).unwrap() / 10, 0],
+                    ..Point::default()
+                };
+                job_metrics::insert(tx, job.id, at(second), &point)?;
+            }
+        }
+        let mut load = |id| {
+            let view = views::job_running(tx, id, at(1000), &Known::default())?.unwrap();
+            let seen = view.gpu_load.into_iter();
+            Ok::<_, DbError>(seen.map(|it| (it.at, it.percent)).collect::<Vec<_>>())
+        };
+        let window = [(at(990), vec![99, 0]), (at(800), vec![80, 0])];
+        assert_eq!(load(watched.id)?, window);
+        assert_eq!(load(free.id)?, [], "nobody asks");
         Ok(())
     })
     .await
