@@ -17,6 +17,7 @@ pub mod backends;
 pub mod config;
 pub mod error;
 pub mod events;
+pub mod explain;
 pub mod exports;
 pub mod files;
 pub mod fleets;

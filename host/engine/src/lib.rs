@@ -13,6 +13,7 @@ pub mod audit;
 pub mod changes;
 pub mod combine;
 mod events;
+pub mod explain;
 pub mod fleets;
 pub mod gateways;
 pub mod idle;

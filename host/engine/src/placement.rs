@@ -58,7 +58,7 @@ pub fn fit(instance: &InstanceRow, wanted: &Wanted) -> Option<Offer> {
 }
 
 /// Whether the run asked for this instance, or for none in particular.
-fn is_named(
+pub(crate) fn is_named(
     selectors: Option<&[InstanceSelector]>,
     instance: &InstanceRow,
     fleet: &FleetRow,

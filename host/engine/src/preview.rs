@@ -23,6 +23,8 @@ use crate::{placement, spec};
 pub struct Ask {
     /// What is needed; its `fleet_id` is the asking fleet.
     pub wanted: Wanted,
+    /// What an existing machine must be: the run's needs alone.
+    pub reuse: Wanted,
     /// How the fleet shares machines.
     pub sharing: Sharing,
     /// The backends to ask; may be none.
@@ -97,6 +99,7 @@ fn ask(
     };
     Some(Ask {
         wanted,
+        reuse,
         sharing: spec::sharing(&fleet.spec),
         backends: asked,
         pool,
@@ -129,6 +132,7 @@ pub fn ask_anywhere(
     };
     let backends = able(&wanted, backends);
     Ask {
+        reuse: wanted.clone(),
         wanted,
         sharing: Sharing::Count(1),
         backends,

@@ -3,6 +3,7 @@
 pub(crate) mod backend_schema;
 pub(crate) mod backends;
 pub(crate) mod events;
+mod explanations;
 pub(crate) mod exports;
 pub(crate) mod fleets;
 pub(crate) mod gateways;

@@ -2,6 +2,7 @@
 
 mod archives;
 mod document;
+mod explain;
 mod fleet;
 mod host_keys;
 mod ide;
@@ -29,7 +30,7 @@ use crate::repo::RepoOptions;
 /// Apply a configuration: run a task, create a fleet
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Options that do not fit the type in the file are refused.\n\nExamples:\n  dstack apply -f task.dstack.yml             shows the plan, asks, runs and streams the log\n  dstack apply -f task.dstack.yml -y -d       submits and leaves\n  dstack apply -f task.dstack.yml --gpu H100:2 --spot -e LIMIT=5\n  dstack apply -f task.dstack.yml -- --fast   what `${{ run.args }}` in commands stands for\n  dstack apply -f fleet.dstack.yml -y"
+    after_help = "Options that do not fit the type in the file are refused.\n\nExamples:\n  dstack apply -f task.dstack.yml             shows the plan, asks, runs and streams the log\n  dstack apply -f task.dstack.yml -y -d       submits and leaves\n  dstack apply -f task.dstack.yml --gpu H100:2 --spot -e LIMIT=5\n  dstack apply -f task.dstack.yml -- --fast   what `${{ run.args }}` in commands stands for\n  dstack apply -f task.dstack.yml --explain   why it is placed where it is, or nowhere\n  dstack apply -f fleet.dstack.yml -y"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -46,6 +47,9 @@ pub(crate) struct Args {
     /// Leave once it is submitted
     #[arg(short, long)]
     detach: bool,
+    /// Show every candidate, and why each that is turned down is
+    #[arg(long)]
+    explain: bool,
     /// More of the plan
     #[arg(short, long)]
     verbose: bool,

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
+use dstack_api::explain::{ExplainRunRequest, ExplainedJob};
 use dstack_api::gpus::{ListGpusRequest, ListGpusResponse};
 use dstack_api::runs::{
     ApplyRunPlanRequest, DeleteRunsRequest, GetRunPlanRequest, GetRunRequest, ListRunsRequest, Run,
@@ -98,6 +99,15 @@ pub(super) async fn delete(
     Ok(Json(app.runs.delete(&access, request.runs_names).await?))
 }
 
+/// `explain`: what each job could be placed on, and why not (ours).
+pub(super) async fn explain(
+    State(app): State<App>,
+    InProject(access): InProject,
+    Body(request): Body<ExplainRunRequest>,
+) -> Result<Json<Vec<ExplainedJob>>, ApiError> {
+    Ok(Json(app.planner.explain(&access, request).await?))
+}
+
 /// `gpus/list`: offers grouped by GPU.
 pub(super) async fn list_gpus(
     State(app): State<App>,
@@ -174,6 +184,14 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .takes::<DeleteRunsRequest>()
         .gives::<()>(),
+        Operation::post(
+            "/api/x/project/{project_name}/runs/explain",
+            Member,
+            Read,
+            explain,
+        )
+        .takes::<ExplainRunRequest>()
+        .gives::<Vec<ExplainedJob>>(),
         Operation::post(
             "/api/project/{project_name}/gpus/list",
             Member,

@@ -190,6 +190,7 @@ impl Fleets {
             .collect();
         let sharing = spec::sharing(&effective);
         let ask = Ask {
+            reuse: wanted.clone(),
             wanted,
             sharing,
             backends,

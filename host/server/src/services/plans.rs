@@ -38,8 +38,8 @@ const OFFERS_ANYWHERE: usize = 10_000;
 
 /// Makes plans.
 pub(crate) struct Planner {
-    store: Store,
-    clouds: Arc<dyn Clouds>,
+    pub(super) store: Store,
+    pub(super) clouds: Arc<dyn Clouds>,
     users: Arc<Users>,
     images: Images,
     settings: Settings,
@@ -292,7 +292,11 @@ impl Planner {
         Ok(preview::best(found))
     }
 
-    async fn volumes(&self, project: ProjectId, job: &JobSpec) -> Result<Vec<Named>, ApiError> {
+    pub(super) async fn volumes(
+        &self,
+        project: ProjectId,
+        job: &JobSpec,
+    ) -> Result<Vec<Named>, ApiError> {
         let names: Vec<String> = mounts::names(job).map(str::to_owned).collect();
         if names.is_empty() {
             return Ok(Vec::new());

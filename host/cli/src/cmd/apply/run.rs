@@ -7,7 +7,7 @@ use dstack_api::instances::{Instance, InstanceStatus};
 use dstack_api::runs::{ApplyAction, GetRunPlanRequest, Run, RunPlan, StopRunsRequest};
 use serde_json::{Value, json};
 
-use super::{Args, run_spec};
+use super::{Args, explain, run_spec};
 use crate::attach;
 use crate::cmd::logs::get_run;
 use crate::cx::{Cx, Here};
@@ -51,6 +51,9 @@ pub(crate) fn apply(
         }
     })?;
     show(args, &plan, here, cx)?;
+    if args.explain {
+        explain::show(&request.run_spec, here, cx)?;
+    }
     let change = change(&plan);
     let changed = changed(&answer);
     let name = plan.run_spec.run_name.clone();
@@ -154,7 +157,7 @@ fn no_offers(fleets: &[Fleet]) -> String {
         busy => format!(" wait until a machine is free ({busy} busy),"),
     };
     format!(
-        "No offers match. Ask for less,{wait} or look at what there is: `dstack fleet -v`, `dstack offer`."
+        "No offers match. Ask for less,{wait} or look at what there is: `dstack fleet -v`, `dstack offer`. Why: pass --explain."
     )
 }
 
