@@ -12,6 +12,7 @@
 
 mod apply_twice;
 mod crash;
+mod explain;
 mod gateways;
 mod own_hosts;
 mod policies;
