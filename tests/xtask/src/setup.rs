@@ -26,6 +26,9 @@ const PACKAGES: &[&str] = &[
     "postgresql",
 ];
 
+/// Another `apt-get` may be at work, as on a machine just started.
+const WAIT: &str = "-oDPkg::Lock::Timeout=600";
+
 /// The package of the official server, from PyPI.
 const OFFICIAL: &str = "dstack==0.22.5";
 
@@ -68,10 +71,10 @@ fn packages(names: &[&str]) -> Result<()> {
         bail!("the tests need these packages; install them as root: apt-get install {list}");
     }
     println!("==> installing {list}");
-    run(as_root("apt-get").args(["update", "-qq"]))?;
+    run(as_root("apt-get").args(["update", "-qq", WAIT]))?;
     run(as_root("apt-get")
         .env("DEBIAN_FRONTEND", "noninteractive")
-        .args(["install", "-y", "-qq", "--no-install-recommends"])
+        .args(["install", WAIT, "-y", "-qq", "--no-install-recommends"])
         .args(&missing)
         .stdout(Stdio::null()))
 }
