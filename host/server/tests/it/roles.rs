@@ -275,7 +275,7 @@ fn every_operation_of_the_reference_is_there() {
         .collect();
     let text = std::fs::read_to_string(
         std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../tests/contract/wire/operations.json"),
+            .join("../../tests/contract/http-api/operations.json"),
     )
     .unwrap();
     let theirs: Vec<(String, String)> = serde_json::from_str(&text).unwrap();
