@@ -2,8 +2,10 @@
 
 mod steps;
 
+pub(crate) use steps::is_without_login;
+
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
 
 use dstack_backend_loader::Plugin;
@@ -85,6 +87,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) session: Arc<Session>,
     /// What was made and must be gone at the end, with who made it.
     made: RefCell<Vec<(Caller, JobProvisioningData)>>,
+    /// Whether the plugin refused a job that brings a login to its image's registry.
+    pub(crate) has_no_login: Cell<bool>,
 }
 
 impl<'a> Cx<'a> {
@@ -100,6 +104,7 @@ impl<'a> Cx<'a> {
             host,
             session,
             made: RefCell::default(),
+            has_no_login: Cell::default(),
         }
     }
 

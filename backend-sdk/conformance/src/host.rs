@@ -4,6 +4,7 @@ mod border;
 mod cache;
 mod services;
 mod session;
+mod ssh;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use dstack_backend_types::{BackendError, ErrorKind};
 
 pub(crate) use session::{Event, Session, Settings, SshScript};
+pub(crate) use ssh::SSH;
 
 /// A lock that a panic of a check does not close.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,7 +13,7 @@ use dstack_backend_types::services as wire;
 use dstack_backend_types::{BackendError, ErrorKind};
 
 pub(crate) use client::Client;
-pub(crate) use fault::{Fault, Faults, Which};
+pub(crate) use fault::{Fault, Faults, HANG_LIMIT, Which};
 pub(crate) use record::{Recording, redacted};
 pub(crate) use stream::Streams;
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::checks::{self, Check, Stop};
 use crate::cx::{Cx, Plan};
-use crate::host::{Event, Host, Session, Settings, lock};
+use crate::host::{Event, Host, SSH, Session, Settings, lock};
 use crate::http::{Client, Recording, Way, write_recording};
 use crate::provider::Program;
 use crate::report::{CheckResult, Failure, Outcome, Report};
@@ -377,7 +377,7 @@ fn one(
 fn missed_provider(plan: &Plan, session: &Session) -> bool {
     matches!(plan.settings.way, Way::None)
         && session.since(0).iter().any(
-            |event| matches!(event, Event::Http(exchange) if !exchange.is_fault && exchange.reply.is_err()),
+            |event| matches!(event, Event::Http(exchange) if !exchange.is_fault && exchange.method != SSH && exchange.reply.is_err()),
         )
 }
 

@@ -131,8 +131,13 @@ impl Reply {
 
 type Provider = dyn FnMut(&Request) -> Reply + Send;
 
+/// Answers a command over SSH: the request and its standard input in; head, standard output and standard error out.
+type Ssh = dyn FnMut(&wire::SshRequest, &[u8]) -> Result<(wire::SshReply, Vec<u8>, Vec<u8>), BackendError>
+    + Send;
+
 struct State {
     provider: Mutex<Box<Provider>>,
+    ssh: Mutex<Option<Box<Ssh>>>,
     inner: Mutex<Inner>,
 }
 
@@ -165,6 +170,7 @@ impl Host {
     pub fn new(provider: impl FnMut(&Request) -> Reply + Send + 'static) -> Self {
         let state = Arc::new(State {
             provider: Mutex::new(Box::new(provider)),
+            ssh: Mutex::default(),
             inner: Mutex::default(),
         });
         let call = NEXT_CALL.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -174,6 +180,19 @@ impl Host {
             call,
             _entered: Call::new(call).enter(),
         }
+    }
+
+    /// Answers commands over SSH: the request and its standard input in; head, standard output and standard error out.
+    pub fn ssh(
+        &self,
+        answer: impl FnMut(
+            &wire::SshRequest,
+            &[u8],
+        ) -> Result<(wire::SshReply, Vec<u8>, Vec<u8>), BackendError>
+        + Send
+        + 'static,
+    ) {
+        *lock(&self.state.ssh) = Some(Box::new(answer));
     }
 
     /// What was asked of the provider so far, in order.
@@ -242,6 +261,7 @@ impl State {
         }
         match service {
             wire::HTTP => self.http(request),
+            wire::SSH => self.command(request),
             wire::NOW => {
                 let elapsed = lock(&self.inner).elapsed.as_micros();
                 let elapsed = i64::try_from(elapsed).unwrap_or(i64::MAX);
@@ -286,6 +306,19 @@ impl State {
                 "this test's host has no service {other}"
             ))),
         }
+    }
+
+    fn command(&self, request: &[u8]) -> Result<Vec<u8>, BackendError> {
+        let (head, input): (wire::SshRequest, _) = wire::unframe(request).map_err(bad)?;
+        let mut ssh = lock(&self.ssh);
+        let Some(answer) = ssh.as_mut() else {
+            return Err(BackendError::unsupported(
+                "this test's host has no SSH: use `Host::ssh`",
+            ));
+        };
+        let (mut reply, stdout, stderr) = answer(&head, input)?;
+        reply.stdout_bytes = u64::try_from(stdout.len()).unwrap_or_default();
+        wire::frame(&reply, &[stdout, stderr].concat()).map_err(bad)
     }
 
     fn http(&self, request: &[u8]) -> Result<Vec<u8>, BackendError> {

@@ -3,6 +3,7 @@
 //! The tests are in `tests/it`; this library holds what several of them share. Ships nowhere.
 
 pub mod own_hosts;
+pub mod slurm_bed;
 mod task;
 pub mod web;
 

@@ -531,7 +531,7 @@ impl Drop for OwnHosts {
 }
 
 /// A start of addresses that no interface has.
-fn free_base(seed: u32) -> Result<String> {
+pub(crate) fn free_base(seed: u32) -> Result<String> {
     let taken = Command::new("ip").args(["-4", "-o", "addr"]).output()?;
     let taken = String::from_utf8_lossy(&taken.stdout).into_owned();
     let start = seed % 120;
@@ -540,7 +540,7 @@ fn free_base(seed: u32) -> Result<String> {
     free.context("every network 10.100 to 10.219 is taken on this machine")
 }
 
-fn run(program: &str, args: &[&str]) -> Result<()> {
+pub(crate) fn run(program: &str, args: &[&str]) -> Result<()> {
     let output = Command::new(program)
         .args(args)
         .stdin(Stdio::null())

@@ -1,5 +1,7 @@
 //! What tests need of the machine: Debian packages, a Docker engine, the test image.
 
+mod slurm;
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -19,6 +21,7 @@ const PACKAGES: &[&str] = &[
     "openssh-server",
     "openssh-client",
     "busybox-static",
+    "debootstrap",
     "iproute2",
     "git",
     "procps",
@@ -40,6 +43,7 @@ pub(crate) fn prepare() -> Result<()> {
     packages(PACKAGES)?;
     docker_engine()?;
     small_image()?;
+    slurm::chroot()?;
     official_clients()
 }
 

@@ -356,6 +356,11 @@ fn concurrency(cx: &Cx<'_>) -> Verdict {
     } else {
         methods::RUN_JOB
     };
+    if method == methods::RUN_JOB {
+        // Whether jobs may bring a login to their image's registry is known after the first.
+        let first = cx.must_make(&caller, &samples::provider_ref())?;
+        cx.terminate(&caller, &first)?;
+    }
     let references: Vec<String> = (0..CALLS).map(|_| samples::provider_ref()).collect();
     let calls: Vec<_> = references
         .iter()

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use dstack_backend_types::capability;
 
 use super::{Check, Stop, Verdict, skip_without_http};
-use crate::cx::{Cx, ensure, fail, show_error};
+use crate::cx::{Cx, ensure, fail, is_without_login, show_error};
 use crate::http::Exchange;
 use crate::samples;
 
@@ -42,7 +42,7 @@ fn sent(cx: &Cx<'_>, keys: Vec<String>) -> Result<Vec<Exchange>, Stop> {
     let mut request = cx.job(&offer, &samples::provider_ref());
     request.extra_authorized_keys = keys;
     let mark = cx.session.mark();
-    let data = caller.call(&request).map_err(|error| {
+    let data = cx.start(&caller, request).map_err(|error| {
         fail(
             "a container",
             show_error(&error),
@@ -50,7 +50,7 @@ fn sent(cx: &Cx<'_>, keys: Vec<String>) -> Result<Vec<Exchange>, Stop> {
         )
     })?;
     let requests = cx.session.requests_since(mark);
-    cx.terminate(&caller, &data.provisioning_data)?;
+    cx.terminate(&caller, &data)?;
     let requests: Vec<Exchange> = requests.into_iter().filter(Exchange::is_mutating).collect();
     if requests.is_empty() {
         return Err(skip_without_http());
@@ -134,11 +134,19 @@ fn entrypoint(cx: &Cx<'_>) -> Verdict {
 
 fn image(cx: &Cx<'_>) -> Verdict {
     is_container(cx)?;
+    let caller = cx.open()?;
+    let offer = cx.pick(&caller)?;
+    // A job with a login is refused before anything is made, or made like the others.
+    let answer = caller.call(&cx.job(&offer, &samples::provider_ref()));
+    if let Ok(reply) = &answer {
+        cx.terminate(&caller, &reply.provisioning_data)?;
+    }
+    let mut expected = vec![("the job's image", samples::IMAGE)];
+    if !is_without_login(&answer) {
+        expected.push(("the registry's password", samples::REGISTRY_PASSWORD));
+    }
     let requests = sent(cx, vec![samples::USER_KEY.to_owned()])?;
-    for (what, wanted) in [
-        ("the job's image", samples::IMAGE),
-        ("the registry's password", samples::REGISTRY_PASSWORD),
-    ] {
+    for (what, wanted) in expected {
         ensure(
             holds(&requests, wanted),
             what,

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use dstack_backend_types::methods::{RunJobsRequest, TerminateComputeGroupRequest};
+use dstack_backend_types::methods::{RunJobsReply, RunJobsRequest, TerminateComputeGroupRequest};
 use dstack_backend_types::{
-    ComputeGroup, InstanceOfferWithAvailability, JobConfiguration, Requirements, ResourcesSpec,
-    capability,
+    BackendError, ComputeGroup, InstanceOfferWithAvailability, JobConfiguration, Requirements,
+    ResourcesSpec, capability,
 };
 use uuid::Uuid;
 
 use super::{Check, Verdict};
-use crate::cx::{Cx, ensure, fail, show, show_error};
+use crate::calls::Caller;
+use crate::cx::{Cx, ensure, fail, is_without_login, show, show_error};
 use crate::http::{Fault, Which};
 use crate::samples;
 
@@ -49,12 +50,27 @@ fn request(offer: &InstanceOfferWithAvailability) -> RunJobsRequest {
     }
 }
 
+/// Makes a group; where the provider has no login to registries, one whose image needs none.
+fn start(
+    caller: &Caller,
+    offer: &InstanceOfferWithAvailability,
+) -> Result<RunJobsReply, BackendError> {
+    let mut request = request(offer);
+    let first = caller.call(&request);
+    if !is_without_login(&first) {
+        return first;
+    }
+    for job in &mut request.jobs {
+        job.job.registry_auth = None;
+    }
+    caller.call(&request)
+}
+
 fn lifecycle(cx: &Cx<'_>) -> Verdict {
     let caller = cx.open()?;
     let offer = cx.pick(&caller)?;
     let before = cx.inventory();
-    let group = caller
-        .call(&request(&offer))
+    let group = start(&caller, &offer)
         .map_err(|error| {
             fail(
                 "a group of two nodes",
@@ -117,7 +133,7 @@ fn all_or_none(cx: &Cx<'_>) -> Verdict {
     cx.session
         .faults
         .set(Fault::Status(400, None), Which::Mutating, 1, 1);
-    let answer = caller.call(&request(&offer));
+    let answer = start(&caller, &offer);
     if cx.session.faults.clear() == 0 {
         if let Ok(reply) = answer {
             let group = ComputeGroup {

@@ -28,6 +28,11 @@ pub(crate) struct Listing {
     pub(crate) offers: Vec<InstanceOfferWithAvailability>,
 }
 
+/// Whether a job was refused that brings a login to its image's registry: nothing else of it can be unsupported.
+pub(crate) fn is_without_login<T>(answer: &Result<T, BackendError>) -> bool {
+    matches!(answer, Err(error) if error.kind == ErrorKind::Unsupported)
+}
+
 impl Cx<'_> {
     /// Offers for these requirements, parts and reply together.
     pub(crate) fn list(
@@ -109,9 +114,7 @@ impl Cx<'_> {
             };
             caller.call(&request)?.provisioning_data
         } else {
-            caller
-                .call(&self.job(offer, provider_ref))?
-                .provisioning_data
+            self.start(caller, self.job(offer, provider_ref))?
         };
         self.made.borrow_mut().push((caller.clone(), data.clone()));
         Ok(data)
@@ -128,16 +131,34 @@ impl Cx<'_> {
         drop(self.make(caller, offer, provider_ref));
     }
 
+    /// Starts a job; where the provider has no login to registries, one whose image needs none, from then on.
+    pub(crate) fn start(
+        &self,
+        caller: &Caller,
+        mut request: RunJobRequest,
+    ) -> Result<JobProvisioningData, BackendError> {
+        let first = caller.call(&request);
+        if request.job.registry_auth.is_none() || !is_without_login(&first) {
+            return first.map(|reply| reply.provisioning_data);
+        }
+        request.job.registry_auth = None;
+        self.has_no_login.set(true);
+        caller.call(&request).map(|reply| reply.provisioning_data)
+    }
+
     /// A job on this offer.
-    #[allow(clippy::unused_self, reason = "reads like the other steps")]
     pub(crate) fn job(
         &self,
         offer: &InstanceOfferWithAvailability,
         provider_ref: &str,
     ) -> RunJobRequest {
+        let mut job = samples::job(provider_ref, 0, 1);
+        if self.has_no_login.get() {
+            job.registry_auth = None;
+        }
         RunJobRequest {
             run: samples::run(),
-            job: samples::job(provider_ref, 0, 1),
+            job,
             offer: offer.clone(),
             project_key: samples::key(),
             volumes: Vec::new(),

@@ -110,7 +110,7 @@ fn waiting(call: &Call, service: u32, request: &[u8]) -> Result<Vec<u8>, Backend
             wire::frame(&head, &found.unwrap_or_default()).map_err(bad)
         }
         wire::CATALOG => catalog(call, &read(request)?),
-        wire::SSH => ssh(call, request),
+        wire::SSH => super::ssh::answer(call, request),
         wire::ENVIRONMENT => {
             let asked: wire::EnvironmentRequest = read(request)?;
             let known = &call.session.settings.environment;
@@ -254,17 +254,4 @@ fn catalog(call: &Call, query: &CatalogQuery) -> Result<Vec<u8>, BackendError> {
         version: None,
         items,
     })
-}
-
-fn ssh(call: &Call, request: &[u8]) -> Result<Vec<u8>, BackendError> {
-    let (head, stdin): (wire::SshRequest, _) = wire::unframe(request).map_err(bad)?;
-    let script = call.session.settings.ssh.as_ref().ok_or_else(|| {
-        BackendError::new(
-            ErrorKind::Transport,
-            "the suite has no SSH server: use `.ssh(script)`",
-        )
-    })?;
-    let (mut reply, stdout, stderr) = script(&head, stdin)?;
-    reply.stdout_bytes = u64::try_from(stdout.len()).unwrap_or_default();
-    wire::frame(&reply, &[stdout, stderr].concat()).map_err(bad)
 }

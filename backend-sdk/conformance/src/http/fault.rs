@@ -10,7 +10,7 @@ use super::Answer;
 use crate::host::{Call, lock};
 
 /// How long a reply that never comes is waited for, for real, before the suite gives up.
-const HANG_LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const HANG_LIMIT: Duration = Duration::from_secs(20);
 /// The size of a padded reply.
 const PADDING_BYTES: usize = 8 << 20;
 
@@ -162,9 +162,14 @@ impl Faults {
     }
 
     pub(super) fn next(&self, method: &str) -> Option<Fault> {
+        self.next_of(method, |_| true)
+    }
+
+    /// The same where not every fault can happen.
+    pub(crate) fn next_of(&self, method: &str, can_be: impl Fn(&Fault) -> bool) -> Option<Fault> {
         let is_read = matches!(method, "GET" | "HEAD" | "OPTIONS");
         let mut rule = lock(&self.rule);
-        let rule = rule.as_mut()?;
+        let rule = rule.as_mut().filter(|rule| can_be(&rule.fault))?;
         let fits = match rule.which {
             Which::All => true,
             Which::Mutating => !is_read,

@@ -43,7 +43,8 @@ pub(super) fn write(path: &Path, exchanges: &[Exchange], secrets: &[String]) -> 
         .create(true)
         .append(true)
         .open(path)?;
-    for exchange in exchanges.iter().filter(|exchange| !exchange.is_fault) {
+    let is_kept = |exchange: &&Exchange| !exchange.is_fault && exchange.method != crate::host::SSH;
+    for exchange in exchanges.iter().filter(is_kept) {
         let Ok((status, body)) = &exchange.reply else {
             continue;
         };

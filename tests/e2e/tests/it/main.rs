@@ -8,4 +8,5 @@ mod official;
 mod plugins;
 mod replicas;
 mod repos;
+mod slurm;
 mod ssh_fleets;
