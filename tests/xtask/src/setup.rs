@@ -35,6 +35,9 @@ const WAIT: &str = "-oDPkg::Lock::Timeout=600";
 /// The package of the official server, from PyPI.
 const OFFICIAL: &str = "dstack==0.22.5";
 
+/// The server that plays AWS, from PyPI.
+const MOTO: &str = "moto[server]==5.2.5";
+
 /// Installs, starts and makes everything that tests need. What is already there is used as it is.
 ///
 /// # Errors
@@ -44,7 +47,8 @@ pub(crate) fn prepare() -> Result<()> {
     docker_engine()?;
     small_image()?;
     slurm::chroot()?;
-    official_clients()
+    python_environment("official-clients", OFFICIAL, "the official clients")?;
+    python_environment("moto", MOTO, "moto, which plays AWS")
 }
 
 fn is_root() -> bool {
@@ -141,25 +145,25 @@ fn drop_stale_pid_file() {
     }
 }
 
-/// The clients of the server that the agents must work under too, in a Python environment of their own. It stays in
-/// the folder that is built into, until another version is wanted.
-fn official_clients() -> Result<()> {
-    let place = target().join("official-clients");
-    let mark = place.join(OFFICIAL.replace("==", "-"));
+/// A package of PyPI in a Python environment of its own. It stays in the folder that is built into, until another version is
+/// wanted.
+fn python_environment(folder: &str, package: &str, what: &str) -> Result<()> {
+    let place = target().join(folder);
+    let mark = place.join(package.replace("==", "-").replace(['[', ']'], "-"));
     if mark.exists() {
         return Ok(());
     }
     if !succeeds("python3", &["-c", "import ensurepip, venv"]) {
         packages(&["python3", "python3-venv"])?;
     }
-    println!("==> installing the official clients");
+    println!("==> installing {what}");
     if place.exists() {
         fs::remove_dir_all(&place)?;
     }
     run(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
     run(Command::new(place.join("bin/python"))
         .args(["-m", "pip", "install", "--quiet"])
-        .args(["--disable-pip-version-check", OFFICIAL]))?;
+        .args(["--disable-pip-version-check", package]))?;
     Ok(fs::write(mark, "")?)
 }
 

@@ -35,10 +35,12 @@ pub struct ErrorMap {
     messages_at: Vec<String>,
     failure_at: Option<String>,
     auth_fields: Vec<String>,
+    read: Option<fn(&[u8]) -> Value>,
 }
 
 #[derive(Debug, Clone)]
 enum Rule {
+    Judge(fn(u16, &str) -> Option<ErrorKind>),
     Status(u16),
     Code(String),
     StatusAndCode(u16, String),
@@ -73,6 +75,22 @@ impl ErrorMap {
     #[must_use]
     pub fn text(self, words: &str, kind: ErrorKind) -> Self {
         self.rule(Rule::Text(words.to_lowercase()), kind)
+    }
+
+    /// A function says which kind a status with a code is; `None` leaves it to the other rules. For APIs whose codes follow a
+    /// pattern, e.g. all that end in `NotFound`.
+    #[must_use]
+    pub fn judged(self, judge: fn(status: u16, code: &str) -> Option<ErrorKind>) -> Self {
+        let mut this = self;
+        this.rules.push((Rule::Judge(judge), ErrorKind::Internal));
+        this
+    }
+
+    /// How the body of an error is read that is no JSON, e.g. XML: into a value with `code` and `message`.
+    #[must_use]
+    pub fn read_by(mut self, read: fn(body: &[u8]) -> Value) -> Self {
+        self.read = Some(read);
+        self
     }
 
     /// JSON pointer of the code in a body, tried before the usual places.
@@ -119,7 +137,11 @@ impl ErrorMap {
         if is_success && self.failure_at.is_none() {
             return Ok(response);
         }
-        let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+        let body: Value = match (serde_json::from_slice(response.body()), self.read) {
+            (Ok(body), _) => body,
+            (Err(_), Some(read)) => read(response.body()),
+            (Err(_), None) => Value::Null,
+        };
         let failed = |at: &String| body.pointer(at).is_some_and(|found| !found.is_null());
         if is_success && !self.failure_at.as_ref().is_some_and(failed) {
             return Ok(response);
@@ -160,16 +182,20 @@ impl ErrorMap {
 
     fn kind(&self, status: u16, code: Option<&str>, text: &str) -> ErrorKind {
         let text = text.to_lowercase();
-        let fits = |rule: &Rule| match rule {
-            Rule::Status(asked) => *asked == status,
-            Rule::Code(asked) => code == Some(asked),
-            Rule::StatusAndCode(asked, asked_code) => {
-                *asked == status && code == Some(asked_code.as_str())
-            }
-            Rule::Text(words) => text.contains(words.as_str()),
+        let judge = |(rule, kind): &(Rule, ErrorKind)| {
+            let fits = match rule {
+                Rule::Judge(judge) => return judge(status, code.unwrap_or_default()),
+                Rule::Status(asked) => *asked == status,
+                Rule::Code(asked) => code == Some(asked),
+                Rule::StatusAndCode(asked, asked_code) => {
+                    *asked == status && code == Some(asked_code.as_str())
+                }
+                Rule::Text(words) => text.contains(words.as_str()),
+            };
+            fits.then_some(*kind)
         };
-        if let Some((_, kind)) = self.rules.iter().find(|(rule, _)| fits(rule)) {
-            return *kind;
+        if let Some(kind) = self.rules.iter().find_map(judge) {
+            return kind;
         }
         match status {
             400 | 422 => ErrorKind::Invalid,
@@ -210,8 +236,18 @@ fn retry_after_ms(text: &str, now: impl FnOnce() -> Timestamp) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::retry_after_ms;
+    use super::{ErrorMap, retry_after_ms};
+    use dstack_backend_types::ErrorKind;
     use jiff::Timestamp;
+
+    #[test]
+    fn a_function_judges_codes_before_the_usual_meaning_of_the_status() {
+        let missing = |_: u16, code: &str| code.ends_with("Gone").then_some(ErrorKind::NotFound);
+        let map = ErrorMap::new().judged(missing);
+        assert_eq!(map.kind(400, Some("Disk.Gone"), ""), ErrorKind::NotFound);
+        assert_eq!(map.kind(400, Some("Disk.Full"), ""), ErrorKind::Invalid);
+        assert_eq!(map.kind(401, None, ""), ErrorKind::Auth);
+    }
 
     #[test]
     fn the_time_to_wait_is_read_in_both_forms() {

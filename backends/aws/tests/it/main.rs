@@ -1,0 +1,21 @@
+//! The conformance suite against a fake of AWS.
+
+mod cloud;
+
+use dstack_backend_conformance::Suite;
+
+/// The `.so` that cargo has built beside this test.
+fn plugin() -> std::path::PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    test.with_file_name("libdstack_backend_aws.so")
+}
+
+#[test]
+fn the_backend_conforms() {
+    let catalog = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/catalog");
+    Suite::new(plugin())
+        .config(cloud::config())
+        .catalog(catalog)
+        .provider(cloud::fake().start())
+        .run();
+}
