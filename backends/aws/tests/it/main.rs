@@ -1,8 +1,11 @@
-//! The conformance suite against a fake of AWS.
+//! The conformance suite against a fake of AWS, and against moto.
 
 mod cloud;
+mod moto;
 
 use dstack_backend_conformance::Suite;
+
+const CATALOG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/catalog");
 
 /// The `.so` that cargo has built beside this test.
 fn plugin() -> std::path::PathBuf {
@@ -12,10 +15,9 @@ fn plugin() -> std::path::PathBuf {
 
 #[test]
 fn the_backend_conforms() {
-    let catalog = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/catalog");
     Suite::new(plugin())
         .config(cloud::config())
-        .catalog(catalog)
+        .catalog(CATALOG)
         .provider(cloud::fake().start())
         .run();
 }

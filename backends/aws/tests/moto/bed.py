@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A server that plays AWS for tests: moto with the actions of EC2 that it lacks.
 
-Run:  MOTO_AMIS_PATH=amis.json python3 bed.py      (pip install 'moto[server]'; prints its port, ends with its standard input)
+Run:  MOTO_AMIS_PATH=amis.json python3 bed.py [region with a way to the internet…]
+      (pip install 'moto[server]'; prints its port, ends with its standard input)
 Adds: placement groups (with the check for members), capacity reservations, ids of spot requests and their end, the
       blockDeviceMapping attribute of instances, an EC2 quota, a way to the internet in a default VPC (POST /bed/public?region=R),
       and faults (POST /bed/fault?action=RunInstances&code=InsufficientInstanceCapacity&times=1).
@@ -102,6 +103,15 @@ except ImportError:
     pass
 
 
+def public(region):
+    backend = ec2_backends["123456789012"][region]
+    vpc = backend.get_default_vpc()
+    gateway = backend.create_internet_gateway()
+    backend.attach_internet_gateway(gateway.id, vpc.id)
+    table = [t for t in backend.route_tables.values() if t.vpc_id == vpc.id and t.main_association_id][0]
+    backend.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
+
+
 def control(app):
     def wrapped(env, start):
         path = env.get("PATH_INFO", "")
@@ -115,11 +125,7 @@ def control(app):
             RESERVATIONS[q["id"]] = {"CapacityReservationId": q["id"], "InstanceType": q["type"], "AvailabilityZone": q["zone"],
                                      "AvailableInstanceCount": int(q.get("count", 1)), "State": "active", "Tenancy": q.get("tenancy", "default")}
         elif path == "/bed/public":
-            b = ec2_backends["123456789012"][q.get("region", "us-east-1")]
-            vpc = b.get_default_vpc()
-            igw = b.create_internet_gateway(); b.attach_internet_gateway(igw.id, vpc.id)
-            table = [t for t in b.route_tables.values() if t.vpc_id == vpc.id and t.main_association_id][0]
-            b.create_route(table.id, "0.0.0.0/0", gateway_id=igw.id)
+            public(q["region"])
         start("200 OK", [("content-type", "text/plain"), ("content-length", "3")])
         return [b"ok\n"]
     return wrapped
@@ -134,6 +140,8 @@ def end_with_parent():
 if __name__ == "__main__":
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
+    for name in sys.argv[1:]:
+        public(name)
     server = make_server("127.0.0.1", 0, control(DomainDispatcherApplication(create_backend_app)), threaded=True)
     print(server.server_port, flush=True)
     threading.Thread(target=end_with_parent, daemon=True).start()
