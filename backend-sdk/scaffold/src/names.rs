@@ -19,6 +19,7 @@ const RUST_WORDS: &[&str] = &[
 /// Crates `dstack-backend-…` that are no backends, or examples and tests of one. Those of other names could not be meant.
 const OUR_CRATES: &[&str] = &[
     "abi",
+    "catalog",
     "conformance",
     "constructor",
     "fake",
