@@ -1,5 +1,6 @@
 //! What requests do, one file a domain. Services are the only callers of the store on behalf of requests.
 
+pub(crate) mod backend_files;
 pub(crate) mod backend_schema;
 pub(crate) mod backends;
 pub(crate) mod events;

@@ -106,6 +106,8 @@ pub struct SshProxy {
 /// Every setting of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
+    /// `HOME`: what `~` stands for in `config.yml`.
+    pub home: PathBuf,
     /// `DSTACK_SERVER_DIR` (`~/.dstack/server`): `config.yml` and `data/`.
     pub server_dir: PathBuf,
     /// `DSTACK_DATABASE_URL`; none is the SQLite file `<dir>/data/sqlite.db`.
@@ -231,6 +233,7 @@ impl Settings {
             });
         }
         Ok(Self {
+            home,
             database_url: read.secret("DSTACK_DATABASE_URL"),
             database_use: database::database_use(&read)?,
             host: read.text_or("DSTACK_SERVER_HOST", "127.0.0.1"),

@@ -3,6 +3,7 @@
 pub(crate) mod edit;
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dstack_api::config::BackendEntry;
@@ -18,6 +19,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use super::backend_files;
 use super::backend_schema::check;
 use super::keyring::Keyring;
 use crate::app::now;
@@ -172,7 +174,7 @@ impl Backends {
 
     /// Makes one stored backend of a project what its section of `config.yml` says, and the others nothing else. Answers
     /// what is wrong with the section, which is logged too; with nothing wrong it is used from now on, else the backend stays
-    /// as it was.
+    /// as it was. Files that it names are read; `~` is `home`.
     ///
     /// # Errors
     /// The database.
@@ -180,9 +182,10 @@ impl Backends {
         &self,
         project: &ProjectRow,
         entry: &BackendEntry,
+        home: &FilePath,
         place: &Place<'_>,
     ) -> Result<Vec<String>, ApiError> {
-        let problems = match self.configure(project, entry).await {
+        let problems = match self.configure(project, entry, Some(home)).await {
             Ok(row) => {
                 self.store.write(move |tx| backends::put(tx, &row)).await?;
                 self.forget(project.id);
@@ -200,11 +203,13 @@ impl Backends {
         Ok(problems)
     }
 
-    /// Checks a configuration by the plugin's schema and by the plugin itself, and turns it into what is stored.
+    /// Checks a configuration by the plugin's schema and by the plugin itself, and turns it into what is stored. With a `files`,
+    /// what `~` is, files of this machine that it names are read.
     async fn configure(
         &self,
         project: &ProjectRow,
         entry: &BackendEntry,
+        files: Option<&FilePath>,
     ) -> Result<BackendRow, Unusable> {
         let mut config: Map<String, Value> = entry.settings.clone();
         config.insert("type".to_owned(), Value::from(entry.backend.as_str()));
@@ -218,6 +223,10 @@ impl Backends {
             is_auth: false,
         };
         let schema = configurator.describe().await.map_err(|e| internal(&e))?;
+        if let Some(home) = files {
+            config =
+                backend_files::fill(&schema, config, Some(home)).map_err(Unusable::Malformed)?;
+        }
         let checked = check(&schema, &config);
         if !checked.problems.is_empty() {
             return Err(Unusable::Malformed(checked.problems));

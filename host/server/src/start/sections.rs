@@ -139,7 +139,10 @@ impl Sections {
                     continue;
                 }
                 let place = |problem| file.place(number, section, problem);
-                let problems = self.backends.apply_one(row, entry, &place).await?;
+                let problems = self
+                    .backends
+                    .apply_one(row, entry, &self.settings.home, &place)
+                    .await?;
                 if problems.is_empty() {
                     done.configured
                         .push(format!("{}/{}", project.name, entry.backend.as_str()));

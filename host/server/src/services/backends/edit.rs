@@ -81,7 +81,7 @@ impl Backends {
             .await
             .map_err(ApiError::from)?;
         fits(change, found.as_ref())?;
-        let row = self.configure(&access.project, entry).await;
+        let row = self.configure(&access.project, entry, None).await;
         let row = row.map_err(Refusal::Unusable)?;
         let stored = row.clone();
         self.store
