@@ -1,7 +1,10 @@
 //! Security groups: one for the machines of a project, one for its gateways.
 
+use std::time::Duration;
+
 use dstack_backend_sdk::host::cache;
 use dstack_backend_sdk::prelude::*;
+use dstack_backend_sdk::rest::wait_until;
 use serde::Deserialize;
 
 use crate::backend::Aws;
@@ -11,6 +14,9 @@ use crate::network::REMEMBERED;
 use crate::params::Params;
 use crate::xml::Set;
 
+/// How long a group that was just made may be unknown.
+const PATIENCE: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_secs(1);
 const ANYWHERE: &str = "0.0.0.0/0";
 /// All protocols and ports.
 const ALL: &str = "-1";
@@ -141,11 +147,15 @@ impl Rule {
         } else {
             params.set("IpPermissions.1.IpRanges.1.CidrIp", ANYWHERE)
         };
-        match ec2.done(action, &params) {
-            // Somebody else has just done it.
-            Err(error) if errors::is(&error, &["InvalidPermission.Duplicate"]) => Ok(()),
-            other => other,
-        }
+        wait_until("the security group", PAUSE, PATIENCE, || {
+            match ec2.done(action, &params) {
+                // Somebody else has just done it.
+                Err(error) if errors::is(&error, &["InvalidPermission.Duplicate"]) => Ok(Some(())),
+                // It was made a moment ago and is not known everywhere yet.
+                Err(error) if errors::is(&error, &["InvalidGroup.NotFound"]) => Ok(None),
+                other => other.map(Some),
+            }
+        })
     }
 }
 

@@ -162,6 +162,7 @@ fn offers_have_the_zones_and_quotas_of_the_account() {
 #[test]
 fn a_machine_is_made_once_whatever_goes_wrong() {
     let bed = Bed::new(&json!({}));
+    bed.fault("AuthorizeSecurityGroupIngress", "InvalidGroup.NotFound", 2);
     bed.fault("RunInstances", "InsufficientInstanceCapacity", 2);
     let data = bed.make(REF).unwrap();
     assert_eq!(
@@ -170,12 +171,15 @@ fn a_machine_is_made_once_whatever_goes_wrong() {
         "the third zone had one"
     );
     assert_eq!(bed.count("RunInstances"), 3);
+    let ingress = bed.count("AuthorizeSecurityGroupIngress");
+    assert_eq!(ingress, 4, "a new group may be unknown for a moment");
     assert_eq!(bed.make(REF).unwrap().instance_id, data.instance_id);
     assert_eq!(bed.count("RunInstances"), 3, "it was found");
 
+    let waited = bed.host.waited();
     bed.fault("RunInstances", "RequestLimitExceeded", 2);
     bed.make("throttled0000000").unwrap();
-    assert!(!bed.host.waited().is_zero(), "throttling is waited for");
+    assert!(bed.host.waited() > waited, "throttling is waited for");
 
     bed.fault("RunInstances", "InsufficientInstanceCapacity", 3);
     let error = bed.make("nowhere000000000").unwrap_err();

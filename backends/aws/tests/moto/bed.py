@@ -86,7 +86,15 @@ def describe_instance_attribute(self):
     return ActionResult({"InstanceId": instance.id, "BlockDeviceMappings": [{"DeviceName": n} for n in instance.block_device_mapping]})
 
 
-for fn in (create_placement_group, delete_placement_group, describe_capacity_reservations, run_instances,
+_authorize = EC2Response.authorize_security_group_ingress
+
+
+def authorize_security_group_ingress(self):
+    fault("AuthorizeSecurityGroupIngress")
+    return _authorize(self)
+
+
+for fn in (authorize_security_group_ingress, create_placement_group, delete_placement_group, describe_capacity_reservations, run_instances,
            cancel_spot_instance_requests, describe_instance_attribute):
     setattr(EC2Response, fn.__name__, fn)
 
