@@ -22,6 +22,10 @@ use crate::provider::Resource;
 
 /// The header with the host that a backend asked for: the suite sends every request to the fake provider.
 pub const ASKED_HOST: &str = "x-conformance-host";
+/// The longest reply in one message if the request does not say.
+const USUAL_REPLY_BYTES: u64 = 16 << 20;
+/// The longest that it may say.
+const MAX_REPLY_BYTES: u64 = 64 << 20;
 /// A redirect more often than this is none.
 const MAX_REDIRECTS: u32 = 10;
 
@@ -94,7 +98,22 @@ pub(crate) fn answer(call: &Call, message: &[u8]) -> Result<Vec<u8>, BackendErro
     if head.is_reply_streamed {
         return call.session.streams.open_reply(call, answer);
     }
+    let limit = reply_limit(head.max_reply_bytes);
+    if u64::try_from(answer.body.len()).unwrap_or(u64::MAX) > limit {
+        return Err(BackendError::new(
+            ErrorKind::Internal,
+            format!(
+                "the reply with status {} has more than {limit} bytes; read it in chunks",
+                answer.status
+            ),
+        ));
+    }
     framed(&answer)
+}
+
+/// The longest reply in one message, as hosts keep it.
+fn reply_limit(asked: Option<u64>) -> u64 {
+    asked.unwrap_or(USUAL_REPLY_BYTES).min(MAX_REPLY_BYTES)
 }
 
 pub(crate) fn framed(answer: &Answer) -> Result<Vec<u8>, BackendError> {

@@ -280,11 +280,13 @@ fn reference(cx: &Cx<'_>) -> Verdict {
     let data = cx.must_make(&caller, &reference)?;
     if cx.has(capability::RESOURCE_LISTING) {
         let group = cx.group_of(&caller, &reference);
+        // What was made beside it carries the reference too, and makes a group of its own.
         return ensure(
-            matches!(&group, Ok(Some(_))),
-            "a resource group with the reference",
+            matches!(&group, Ok(Some(group)) if group.primary_id.as_ref() == Some(&data.instance_id)),
+            "a resource group with the reference and the machine",
             || match &group {
-                Ok(_) => format!("no group for {}", data.instance_id),
+                Ok(Some(group)) => format!("the group has {:?}", group.primary_id),
+                Ok(None) => format!("no group for {}", data.instance_id),
                 Err(error) => show_error(error),
             },
             REMEDY,

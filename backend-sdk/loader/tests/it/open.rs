@@ -217,3 +217,27 @@ fn another_border_is_a_short_error() {
     let text = error.to_string();
     assert!(text.lines().count() == 1 && text.len() < 400, "{text}");
 }
+
+#[test]
+fn another_abi_stable_is_a_short_error() {
+    let mut bytes = fs::read(&plugins(&["dstack-backend-fake"])[0]).unwrap();
+    // Its header: 32 bytes of magic, then major and minor version.
+    let magic = b"abi stable library for Rust";
+    let places: Vec<usize> = bytes
+        .windows(magic.len())
+        .enumerate()
+        .filter_map(|(at, window)| (window == magic).then_some(at))
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at + 36..at + 40].copy_from_slice(&10_u32.to_le_bytes());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("older.so");
+    fs::write(&path, bytes).unwrap();
+    let error = inspect(&path).unwrap().open(services()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "incompatible interface: built with abi_stable 0.10"
+    );
+}

@@ -10,7 +10,11 @@ pub(crate) fn answer(method: u32, request: &[u8]) -> Value {
         257 => json!({"record": {"config": request["config"]}}),
         258 | 260 => json!({"config": request["record"]["config"]}),
         259 => json!({"schema": {
-            "type": "object", "required": ["mode"], "properties": {"mode": {"type": "string"}},
+            "type": "object", "required": ["mode"], "properties": {
+                "mode": {"type": "string"},
+                // A credential that is not marked, and a reference that leads nowhere.
+                "api_token": {"type": "string"}, "zone": {"$ref": "#/$defs/Zone"},
+            },
         }}),
         _ => json!({}),
     }

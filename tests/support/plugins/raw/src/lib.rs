@@ -1,6 +1,6 @@
 //! A backend without the SDK, whose replies are not what replies should be. Its configuration is one word of JSON text, or an
-//! object with that word as `mode`: `malformed`, `utf8`, `huge`, `bad_error`; anything else answers well. So do the methods
-//! for configurations, always: it can stand in `config.yml`. Ships nowhere.
+//! object with that word as `mode`: `malformed`, `utf8`, `huge`, `bad_error`, `strict` (refuses a field that it does not know);
+//! anything else answers well. So do the methods for configurations, always: it can stand in `config.yml`. Ships nowhere.
 #![allow(
     unsafe_code,
     reason = "it stands for a plugin that was built with something else"
@@ -53,6 +53,9 @@ extern "C" fn call(handle: &Handle, method: u32, _call_id: u64, request: RSlice<
         "malformed" => ROk(RVec::from(b"{\"message\": ".to_vec())),
         "utf8" => ROk(RVec::from(b"{\"message\": \"\xff\xfe\"}".to_vec())),
         "huge" => ROk(RVec::from(vec![b' '; 1 << 30])),
+        "strict" if request.as_slice().windows(7).any(|word| word == b"x_newer") => RErr(
+            RVec::from(br#"{"kind": "invalid", "message": "unknown field x_newer"}"#.to_vec()),
+        ),
         "bad_error" => RErr(RVec::from(b"\xff no JSON \x00".to_vec())),
         _ => ROk(RVec::from(
             b"{\"message\": \"good\", \"offers\": []}".to_vec(),

@@ -161,9 +161,14 @@ impl Compute for Wrong {
         request: &UpdateProvisioningDataRequest,
     ) -> Result<UpdateProvisioningDataReply, BackendError> {
         let mut data = request.provisioning_data.clone();
-        let machine = self
-            .machine(&data.instance_id)?
-            .ok_or_else(|| BackendError::provisioning("the machine is gone"))?;
+        let Some(machine) = self.machine(&data.instance_id)? else {
+            if self.cloud.has(Defect::GoneIsStarting) {
+                return Ok(UpdateProvisioningDataReply {
+                    provisioning_data: data,
+                });
+            }
+            return Err(BackendError::provisioning("the machine is gone"));
+        };
         if machine.state == "failed" && !self.cloud.has(Defect::IgnoresLateFailure) {
             return Err(BackendError::provisioning(
                 "the provider could not start the machine",
@@ -201,6 +206,8 @@ impl CreateInstance for Wrong {
         let reference = config.provider_ref.clone().unwrap_or_default();
         let known: Vec<Machine> = if self.cloud.has(Defect::NotIdempotent) {
             Vec::new()
+        } else if self.cloud.has(Defect::FirstMachine) {
+            self.cloud.list("/v1/machines")?
         } else {
             self.cloud
                 .list(&format!("/v1/machines?reference={reference}"))?
@@ -209,19 +216,29 @@ impl CreateInstance for Wrong {
             Some(machine) => machine,
             None => {
                 let disk = self.make_disk(config, &offer.region)?;
+                let told = if self.cloud.has(Defect::NoReference) {
+                    ""
+                } else {
+                    reference.as_str()
+                };
                 self.cloud.post(
                     "/v1/machines",
                     &json!({
                         "name": names::instance_name_with_ref(config, names::MAX_NAME_LEN),
-                        "reference": reference, "type": offer.instance.name, "region": offer.region,
+                        "reference": told, "type": offer.instance.name, "region": offer.region,
                         "disk": disk.id,
                     }),
                 )?
             }
         };
+        let region = if self.cloud.has(Defect::WrongRegion) {
+            "elsewhere"
+        } else {
+            offer.region.as_str()
+        };
         let data: JobProvisioningData = from_value(json!({
             "backend": offer.backend, "instance_type": offer.instance, "instance_id": machine.id,
-            "region": offer.region, "price": offer.price, "username": "ubuntu", "dockerized": true,
+            "region": region, "price": offer.price, "username": "ubuntu", "dockerized": true,
             "backend_data": machine.disk,
         }))
         .map_err(|error| BackendError::internal(error.to_string()))?;

@@ -1,5 +1,7 @@
 //! The provider's API.
 
+use std::time::Duration;
+
 use dstack_backend_sdk::http::{Request, Response};
 use dstack_backend_sdk::{BackendError, ErrorKind};
 use serde::Deserialize;
@@ -52,10 +54,17 @@ impl Cloud {
         if self.has(Defect::LeakInLog) {
             tracing::debug!("asking with {token}");
         }
+        let mut request = request.clone().bearer(token);
+        if self.has(Defect::Impatient) {
+            request = request.timeout(Duration::from_secs(5));
+        }
+        if self.has(Defect::ShortReplies) {
+            request = request.max_reply_bytes(1 << 20);
+        }
         let mut times = 0;
         loop {
             times += 1;
-            let response = match request.clone().bearer(token).send() {
+            let response = match request.clone().send() {
                 Ok(response) => response,
                 Err(error)
                     if self.has(Defect::BlindPost)
@@ -96,7 +105,10 @@ impl Cloud {
             (409, "sold_out") if !self.has(Defect::NoCapacityIsInternal) => {
                 Err(BackendError::no_capacity("the provider has none left"))
             }
-            (409, "quota") => Err(BackendError::new(
+            (500.., _) if self.has(Defect::ServerErrorIsInternal) => {
+                Err(BackendError::internal(format!("status {status}")))
+            }
+            (409, "quota") if !self.has(Defect::QuotaIsInternal) => Err(BackendError::new(
                 ErrorKind::Quota,
                 "a limit of the account",
             )),

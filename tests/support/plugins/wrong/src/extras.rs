@@ -189,7 +189,12 @@ impl PlacementGroups for Wrong {
 impl GroupProvisioning for Wrong {
     fn run_jobs(&self, request: &RunJobsRequest) -> Result<RunJobsReply, BackendError> {
         let mut nodes: Vec<JobProvisioningData> = Vec::new();
-        for job in &request.jobs {
+        let wanted = if self.cloud.has(Defect::OneNode) {
+            1
+        } else {
+            request.jobs.len()
+        };
+        for job in request.jobs.iter().take(wanted) {
             let body = json!({"name": job.job.job_name, "region": request.offer.region});
             let made: Made = match self.cloud.post("/v1/nodes", &body) {
                 Ok(made) => made,

@@ -35,7 +35,7 @@ impl Wrong {
                     resources: Vec::new(),
                     backend_data: None,
                 });
-            if kind == "machine" {
+            if kind == "machine" && !self.cloud.has(Defect::NoPrimary) {
                 group.primary_id = Some(id.to_owned());
             }
             group.resources.push(CloudResource {

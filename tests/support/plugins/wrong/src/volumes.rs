@@ -4,7 +4,8 @@ use dstack_backend_sdk::BackendError;
 use dstack_backend_sdk::capabilities::Volumes;
 use dstack_backend_sdk::types::methods::{
     AttachVolumeReply, AttachVolumeRequest, CreateVolumeReply, CreateVolumeRequest,
-    DeleteVolumeRequest, DetachVolumeRequest, Done, RegisterVolumeReply, RegisterVolumeRequest,
+    DeleteVolumeRequest, DetachVolumeRequest, Done, IsVolumeDetachedReply, IsVolumeDetachedRequest,
+    RegisterVolumeReply, RegisterVolumeRequest,
 };
 use dstack_backend_sdk::types::{Volume, VolumeAttachmentData, VolumeProvisioningData};
 use serde_json::{Value, json};
@@ -46,9 +47,15 @@ impl Volumes for Wrong {
             .volume_id
             .as_deref()
             .unwrap_or_default();
+        let unknown = Disk {
+            id: id.to_owned(),
+            name: String::new(),
+            reference: String::new(),
+        };
         let volume: Disk = self
             .cloud
             .find(&format!("/v1/volumes/{id}"))?
+            .or_else(|| self.cloud.has(Defect::RegistersAnything).then_some(unknown))
             .ok_or_else(|| BackendError::not_found(format!("no volume {id}")))?;
         Ok(RegisterVolumeReply {
             provisioning_data: facts(&volume),
@@ -105,5 +112,14 @@ impl Volumes for Wrong {
         let path = format!("/v1/volumes/{}/detach", id_of(&request.volume)?);
         let _detached: Value = self.cloud.post(&path, &json!({}))?;
         Ok(Done {})
+    }
+
+    fn is_volume_detached(
+        &self,
+        _request: &IsVolumeDetachedRequest,
+    ) -> Result<IsVolumeDetachedReply, BackendError> {
+        Ok(IsVolumeDetachedReply {
+            detached: !self.cloud.has(Defect::NeverDetached),
+        })
     }
 }
