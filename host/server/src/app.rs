@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::agent_files::AgentFiles;
+use crate::blobs::BlobStore;
 use crate::compat::{self, version::Version};
-use crate::logs::{DatabaseLogs, FileLogs, Logs};
+use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::metrics::work::Happened;
 use crate::pipelines::Stats;
@@ -28,6 +29,7 @@ use crate::services::repos::Repos;
 use crate::services::runs::Runs;
 use crate::services::secrets::Secrets;
 use crate::services::templates::Templates;
+use crate::services::uploads::Uploads;
 use crate::services::users::Users;
 use crate::services::volumes::Volumes;
 use crate::settings::Settings;
@@ -76,6 +78,10 @@ pub struct Parts {
     pub settings: Settings,
     /// Database.
     pub store: Store,
+    /// Logs of jobs.
+    pub logs: Logs,
+    /// Uploads.
+    pub(crate) blobs: Option<Arc<dyn BlobStore>>,
     /// Encryption.
     pub keyring: Keyring,
     /// Rights of people who are no admins.
@@ -116,6 +122,8 @@ pub struct State {
     pub keyring: Keyring,
     /// Logs of jobs.
     pub logs: Logs,
+    /// Where uploads are kept instead of in the database.
+    pub(crate) blobs: Option<Arc<dyn BlobStore>>,
     /// The backends of all projects.
     pub clouds: Arc<dyn Clouds>,
     pub(crate) plugins: Plugins,
@@ -149,15 +157,6 @@ impl Deref for App {
     }
 }
 
-/// Files of this machine are no use to the other servers of a shared database.
-fn logs(store: &Store, settings: &Settings) -> Logs {
-    if store.is_shared() && settings.logs_dir.is_none() {
-        Logs::Database(DatabaseLogs::new(store.clone()))
-    } else {
-        Logs::Files(FileLogs::new(settings.logs_root()))
-    }
-}
-
 impl App {
     /// Puts the services together.
     #[must_use]
@@ -165,6 +164,8 @@ impl App {
         let Parts {
             settings,
             store,
+            logs,
+            blobs,
             keyring,
             permissions,
             plugins,
@@ -185,7 +186,7 @@ impl App {
         ));
         let pulls = Arc::new(Pulls::default());
         Self(Arc::new(State {
-            logs: logs(&store, &settings),
+            logs,
             version: compat::server_version(&settings.version),
             projects: Projects::new(
                 store.clone(),
@@ -195,7 +196,12 @@ impl App {
                 users.clone(),
             ),
             secrets: Secrets::new(store.clone(), keyring.clone()),
-            repos: Repos::new(store.clone(), keyring.clone(), settings.code_upload_limit),
+            repos: Repos::new(
+                store.clone(),
+                keyring.clone(),
+                Uploads::new(&settings, blobs.clone()),
+            ),
+            blobs,
             runs: Runs::new(
                 store.clone(),
                 planner.clone(),

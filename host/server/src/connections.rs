@@ -216,4 +216,33 @@ mod tests {
         assert!(asked.await.unwrap().ends_with("done"));
         place.served.await.unwrap();
     }
+    /// A client that asks and asks and reads nothing: what it has asked for is not made before it reads.
+    #[tokio::test]
+    async fn who_does_not_read_is_not_answered_ahead() {
+        const ASKED: usize = 500;
+        let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = count.clone();
+        let router = Router::new()
+            .route(
+                "/large",
+                get(move || async move {
+                    counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    vec![b'x'; 4 << 20]
+                }),
+            )
+            .route("/", get(|| async { "here" }));
+        let place = place(router, Duration::from_secs(60)).await;
+        let mut greedy = TcpStream::connect(place.address).await.unwrap();
+        let all = "GET /large HTTP/1.1\r\nHost: x\r\n\r\n".repeat(ASKED);
+        greedy.write_all(all.as_bytes()).await.unwrap();
+        for _ in 0..200 {
+            let good = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            assert!(answer(place.address, good).await.ends_with("here"));
+        }
+        let made = count.load(std::sync::atomic::Ordering::Relaxed);
+        assert!((1..20).contains(&made), "{made} of {ASKED} were made");
+        drop(greedy);
+        place.stop.send(()).unwrap();
+        place.served.await.unwrap();
+    }
 }

@@ -18,6 +18,7 @@
 
 mod agent_files;
 pub mod app;
+mod blobs;
 pub mod clouds;
 mod compat;
 mod connections;
@@ -27,6 +28,7 @@ mod extract;
 pub mod logs;
 pub mod machines;
 mod metrics;
+mod outside;
 pub mod pipelines;
 mod plugin_care;
 pub mod ports;

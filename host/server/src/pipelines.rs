@@ -43,6 +43,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::agent_files::AgentFiles;
+use crate::blobs::BlobStore;
 use crate::logs::Logs;
 use crate::machines::Machines;
 use crate::metrics::work::Happened;
@@ -61,6 +62,8 @@ pub(crate) struct Context {
     pub(crate) clouds: Arc<dyn Clouds>,
     pub(crate) machines: Machines,
     pub(crate) logs: Logs,
+    /// Where uploads are kept instead of in the database.
+    pub(crate) blobs: Option<Arc<dyn BlobStore>>,
     pub(crate) keyring: Keyring,
     pub(crate) agents: AgentFiles,
     pub(crate) logins: own_hosts::Logins,
@@ -92,6 +95,8 @@ pub(crate) struct Parts {
     pub(crate) clouds: Arc<dyn Clouds>,
     pub(crate) machines: Machines,
     pub(crate) logs: Logs,
+    /// Where uploads are kept instead of in the database.
+    pub(crate) blobs: Option<Arc<dyn BlobStore>>,
     pub(crate) keyring: Keyring,
     pub(crate) agents: AgentFiles,
     pub(crate) settings: Arc<Settings>,
@@ -125,6 +130,7 @@ impl Context {
             clouds: parts.clouds,
             machines: parts.machines,
             logs: parts.logs,
+            blobs: parts.blobs,
             keyring: parts.keyring,
             agents: parts.agents,
             logins: own_hosts::Logins::default(),

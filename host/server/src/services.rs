@@ -27,5 +27,6 @@ pub(crate) mod ssh_commands;
 pub(crate) mod sshproxy;
 pub(crate) mod templates;
 pub(crate) mod tokens;
+pub(crate) mod uploads;
 pub(crate) mod users;
 pub(crate) mod volumes;

@@ -6,10 +6,15 @@ mod backends;
 mod catalog;
 mod database;
 mod kept;
+mod outside;
 
 pub use backends::{AgentDownloads, BackendCalls};
 pub use database::DatabaseUse;
 pub use kept::Kept;
+pub use outside::{
+    AwsAccess, AwsEndpoints, BlobPlace, Elastic, FluentBit, FluentProtocol, GoogleAccess, LogPlace,
+    Outside,
+};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -209,6 +214,8 @@ pub struct Settings {
     pub backend_calls: BackendCalls,
     /// `DSTACK_CATALOG_SOURCES`, `GPUHUNT_CATALOG_DIR`, `GPUHUNT_CATALOG_URL`, `DSTACK_CATALOG_VERSION`: where prices are from.
     pub catalog: CatalogConfig,
+    /// Stores of logs and uploads outside of this server.
+    pub outside: Outside,
 }
 
 impl Settings {
@@ -224,14 +231,6 @@ impl Settings {
         let server_dir = read
             .text("DSTACK_SERVER_DIR")
             .map_or_else(|| home.join(".dstack/server"), PathBuf::from);
-        let network_mode = read.number("DSTACK_SERVER_JOB_NETWORK_MODE", 2u8, "1, 2 or 3")?;
-        if !(1..=3).contains(&network_mode) {
-            return Err(SettingsError {
-                name: "DSTACK_SERVER_JOB_NETWORK_MODE",
-                value: network_mode.to_string(),
-                wanted: "1, 2 or 3",
-            });
-        }
         Ok(Self {
             home,
             database_url: read.secret("DSTACK_DATABASE_URL"),
@@ -300,7 +299,7 @@ impl Settings {
             ssh_agent: read.text("SSH_AUTH_SOCK").map(PathBuf::from),
             ide_mirror: read.url("DSTACK_SERVER_IDE_MIRROR_URL")?,
             forbid_dstack_in_runs: read.flag("DSTACK_FORBID_DSTACK_IN_RUNS"),
-            job_network_mode: network_mode,
+            job_network_mode: read.network_mode()?,
             keep_shim_tasks: read.flag("DSTACK_SERVER_KEEP_SHIM_TASKS"),
             default_registry: read.default_registry(),
             templates_repo: read.text("DSTACK_SERVER_TEMPLATES_REPO"),
@@ -319,6 +318,7 @@ impl Settings {
             agent_downloads: backends::agent_downloads(&read),
             backend_calls: backends::backend_calls(&read)?,
             catalog: catalog::catalog(&read, &server_dir)?,
+            outside: outside::outside(&read, &home)?,
             server_dir,
         })
     }
@@ -368,6 +368,19 @@ impl<V: Vars> Reader<'_, V> {
             name,
             value,
             wanted: "an address that starts with http:// or https://",
+        })
+    }
+
+    fn network_mode(&self) -> Result<u8, SettingsError> {
+        let (name, wanted) = ("DSTACK_SERVER_JOB_NETWORK_MODE", "1, 2 or 3");
+        let mode = self.number(name, 2u8, wanted)?;
+        if (1..=3).contains(&mode) {
+            return Ok(mode);
+        }
+        Err(SettingsError {
+            name,
+            value: mode.to_string(),
+            wanted,
         })
     }
 
@@ -512,8 +525,14 @@ mod tests {
     #[test]
     fn every_variable_is_in_the_documents_table() {
         let table = include_str!("../../docs/settings.md");
-        let names = include_str!("settings.rs")
-            .split('"')
+        let names = [
+            include_str!("settings.rs"),
+            include_str!("settings/outside.rs"),
+            include_str!("settings/kept.rs"),
+        ];
+        let names = names
+            .iter()
+            .flat_map(|text| text.split('"'))
             .filter(|word| {
                 word.strip_prefix("DSTACK_")
                     .is_some_and(|rest| !rest.is_empty())

@@ -20,9 +20,11 @@ use tokio::net::TcpListener;
 
 use crate::agent_files::AgentFiles;
 use crate::app::{App, HintSink, Parts};
+use crate::blobs::BlobStore;
 use crate::clouds::PluginClouds;
 use crate::connections;
 use crate::error::ApiError;
+use crate::logs::Logs;
 use crate::machines::Machines;
 use crate::pipelines::{self, Hints};
 use crate::plugin_care;
@@ -62,6 +64,12 @@ pub enum StartError {
     /// The first user or project.
     #[error("cannot prepare the database: {0}")]
     Prepare(String),
+    /// The store of logs that the settings name.
+    #[error("logs of jobs cannot be kept where the settings say: {0}")]
+    Logs(#[from] crate::logs::LogError),
+    /// The bucket of uploads that the settings name.
+    #[error("uploads cannot be kept where the settings say: {0}")]
+    Uploads(String),
     /// The address.
     #[error("cannot listen on {address}{}", listen_hint(source))]
     Listen {
@@ -131,15 +139,7 @@ impl Server {
         mut settings: Settings,
         mut plugins: PluginsConfig,
     ) -> Result<Self, StartError> {
-        let address = format!("{}:{}", settings.host, settings.port);
-        let bound = TcpListener::bind(&address).await;
-        let listener = bound.map_err(|source| StartError::Listen {
-            address: address.clone(),
-            source,
-        })?;
-        let local = listener
-            .local_addr()
-            .map_err(|source| StartError::Listen { address, source })?;
+        let (listener, local) = listen(&settings).await?;
         let url = settings
             .url
             .clone()
@@ -184,9 +184,12 @@ impl Server {
             Arc::new(move |sent| hints.send(sent))
         };
         let stats = pipelines::Stats::default();
+        let (logs, blobs) = outside(&store, &settings).await?;
         let app = App::new(Parts {
             settings,
             store,
+            logs,
+            blobs,
             keyring,
             permissions: config.permissions,
             plugins: plugins.clone(),
@@ -213,6 +216,7 @@ impl Server {
                 clouds: app.clouds.clone(),
                 machines: Machines::new(remote),
                 logs: app.logs.clone(),
+                blobs: app.blobs.clone(),
                 keyring: app.keyring.clone(),
                 agents,
                 settings: Arc::new(app.settings.clone()),
@@ -287,6 +291,30 @@ impl Server {
         plugins.shut_down().await;
         Ok(())
     }
+}
+
+/// Takes the address; which one it is, where any free port was asked for.
+async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), StartError> {
+    let address = format!("{}:{}", settings.host, settings.port);
+    let bound = TcpListener::bind(&address).await;
+    let listener = bound.map_err(|source| StartError::Listen {
+        address: address.clone(),
+        source,
+    })?;
+    let local = listener
+        .local_addr()
+        .map_err(|source| StartError::Listen { address, source })?;
+    Ok((listener, local))
+}
+
+type Outside = (Logs, Option<Arc<dyn BlobStore>>);
+
+/// The stores outside of this server, asked once.
+async fn outside(store: &Store, settings: &Settings) -> Result<Outside, StartError> {
+    let logs = crate::logs::open(store, settings).await?;
+    let blobs = crate::blobs::open(settings).await;
+    let blobs = blobs.map_err(|error| StartError::Uploads(error.to_string()))?;
+    Ok((logs, blobs))
 }
 
 fn store_config(settings: &Settings) -> Result<StoreConfig, DbError> {

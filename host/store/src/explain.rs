@@ -96,6 +96,7 @@ async fn pipelines_and_views_never_scan_a_table() {
         one("a log from a line", logs::FROM),
         one("a log from a time", logs::AFTER),
         one("a log backwards", logs::BEFORE),
+        one("old logs", logs::DELETE),
         one("token", users::BY_TOKEN),
         one("project by name", projects::BY_NAME),
         one("role", projects::ROLE),

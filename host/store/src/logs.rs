@@ -46,6 +46,11 @@ const PUT: Sql = sql!(
      lines = excluded.lines, last_at = excluded.last_at, data = excluded.data"
 );
 
+pub(crate) const DELETE: Sql = sql!(
+    "DELETE FROM log_chunks WHERE (job_id, producer, first_line) IN (SELECT job_id, producer, first_line \
+     FROM log_chunks WHERE last_at < ?1 ORDER BY last_at LIMIT ?2)"
+);
+
 fn from_row(mut row: Row<'_>) -> Result<Chunk, DbError> {
     Ok(Chunk {
         first_line: row.take()?,
@@ -117,4 +122,9 @@ pub fn before_line(
         params![job, producer, number(line), limit],
         from_row,
     )
+}
+
+/// Deletes chunks that have nothing as late as `time`, the oldest first, at most `limit`; answers how many.
+pub fn delete_before(tx: &mut dyn Tx, time: Timestamp, limit: u32) -> Result<u64, DbError> {
+    tx.exec(DELETE, params![time, limit])
 }

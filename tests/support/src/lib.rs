@@ -6,5 +6,6 @@ pub mod corpus;
 #[cfg(test)]
 mod examples;
 pub mod hostile;
+pub mod moto;
 pub mod postgres;
 pub mod server;

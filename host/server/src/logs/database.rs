@@ -10,8 +10,9 @@ use dstack_store::logs::{self, Chunk};
 use dstack_store::{DbError, Store, Tx};
 use jiff::Timestamp;
 
-use super::news::News;
-use super::{LogEntry, LogError, LogKey, LogPage, LogQuery, Producer, line};
+use super::{
+    Answer, Entries, LogEntry, LogError, LogKey, LogPage, LogQuery, LogStore, Reach, has_room, line,
+};
 
 /// A chunk that is larger gets no more lines, and one is begun anew behind this size.
 const FULL: usize = 8 * 1024;
@@ -20,12 +21,13 @@ const LARGEST: usize = 64 * 1024;
 const OTHERS: Duration = Duration::from_secs(1);
 /// Chunks read at once.
 const CHUNKS: u32 = 8;
+/// Chunks deleted in one transaction, so that others get their turn.
+const AT_ONCE: u32 = 200;
 
 /// The store of logs.
 #[derive(Clone)]
 pub struct DatabaseLogs {
     store: Store,
-    news: News,
 }
 
 impl std::fmt::Debug for DatabaseLogs {
@@ -34,21 +36,11 @@ impl std::fmt::Debug for DatabaseLogs {
     }
 }
 
-const fn word(producer: Producer) -> &'static str {
-    match producer {
-        Producer::Job => "job",
-        Producer::Runner => "runner",
-    }
-}
-
 impl DatabaseLogs {
     /// Logs in this database.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self {
-            store,
-            news: News::default(),
-        }
+        Self { store }
     }
 
     /// Adds entries at the end, in their order. What is not later than the last entry is there already: another server, or
@@ -57,42 +49,11 @@ impl DatabaseLogs {
     /// # Errors
     /// The database; then none of the entries may be taken as stored.
     pub async fn append(&self, key: &LogKey, entries: Vec<LogEntry>) -> Result<(), LogError> {
-        let (job, producer) = (JobId(key.submission), word(key.producer));
+        let (job, producer) = (JobId(key.submission), key.producer.word());
         self.store
             .write(move |tx| append(tx, (job, producer), &entries))
             .await?;
-        self.news.tell(key);
         Ok(())
-    }
-
-    /// Reads a page; if it is empty, reads again when this server appends something, and each second what another one may
-    /// have appended, up to `patience`.
-    ///
-    /// # Errors
-    /// As [`DatabaseLogs::poll`].
-    pub async fn poll_patiently(
-        &self,
-        key: &LogKey,
-        query: LogQuery,
-        patience: Duration,
-    ) -> Result<LogPage, LogError> {
-        let ear = self.news.listen(key);
-        let mut left = patience;
-        loop {
-            let mut grown = std::pin::pin!(ear.grown.notified());
-            // From here on nothing is missed, also while the page is read.
-            grown.as_mut().enable();
-            let page = self.poll(key, query.clone()).await?;
-            if !page.logs.is_empty() || left.is_zero() {
-                return Ok(page);
-            }
-            let wait = left.min(OTHERS);
-            left = left.saturating_sub(wait);
-            if tokio::time::timeout(wait, grown).await.is_ok() {
-                // What has come may be left out by the query; the next answer is given as it is.
-                left = Duration::ZERO;
-            }
-        }
     }
 
     /// Reads a page. A log that is not there is empty.
@@ -100,8 +61,8 @@ impl DatabaseLogs {
     /// # Errors
     /// A token that is none of ours, or the database.
     pub async fn poll(&self, key: &LogKey, query: LogQuery) -> Result<LogPage, LogError> {
-        let token = query.check_token()?;
-        let of = (JobId(key.submission), word(key.producer));
+        let token = query.number()?;
+        let of = (JobId(key.submission), key.producer.word());
         let page = self.store.read(move |tx| {
             if query.descending {
                 backwards(tx, of, &query, token)
@@ -110,6 +71,41 @@ impl DatabaseLogs {
             }
         });
         Ok(page.await?)
+    }
+}
+
+impl LogStore for DatabaseLogs {
+    fn append<'a>(&'a self, key: &'a LogKey, entries: Entries) -> Answer<'a, ()> {
+        Box::pin(self.append(key, entries.collect()))
+    }
+
+    fn poll<'a>(&'a self, key: &'a LogKey, query: LogQuery) -> Answer<'a, LogPage> {
+        Box::pin(self.poll(key, query))
+    }
+
+    /// It looks by itself, in the transaction that appends.
+    fn stored_until<'a>(&'a self, _key: &'a LogKey) -> Answer<'a, i64> {
+        Box::pin(async { Ok(i64::MIN) })
+    }
+
+    fn drop_before(&self, time: Timestamp) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let mut all = 0;
+            loop {
+                let delete = move |tx: &mut dyn Tx| logs::delete_before(tx, time, AT_ONCE);
+                let count = self.store.write(delete).await?;
+                all += count;
+                if count < u64::from(AT_ONCE) {
+                    return Ok(all);
+                }
+            }
+        })
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Here {
+            others: Some(OTHERS),
+        }
     }
 }
 
@@ -158,7 +154,7 @@ fn forwards(
     query: &LogQuery,
     token: Option<u64>,
 ) -> Result<LogPage, DbError> {
-    let mut page = LogPage::default();
+    let (mut page, mut bytes) = (LogPage::default(), 0);
     let mut from = token.unwrap_or(0);
     let mut chunks = match (token, query.after) {
         (None, Some(after)) => logs::after(tx, job, producer, after, CHUNKS)?,
@@ -174,11 +170,12 @@ fn forwards(
             }
             let is_wanted =
                 number >= from && query.after.is_none_or(|after| event.timestamp > after);
-            if is_wanted && page.logs.len() >= query.limit {
+            if is_wanted && !has_room(&page, bytes, query) {
                 page.next_token = Some(number.to_string());
                 return Ok(page);
             }
             if is_wanted {
+                bytes += event.message.len();
                 page.logs.push(event);
             }
         }
@@ -195,7 +192,7 @@ fn backwards(
     query: &LogQuery,
     token: Option<u64>,
 ) -> Result<LogPage, DbError> {
-    let mut page = LogPage::default();
+    let (mut page, mut bytes) = (LogPage::default(), 0);
     let mut end = token.unwrap_or(u64::MAX);
     loop {
         let chunks = logs::before_line(tx, job, producer, end, CHUNKS)?;
@@ -210,10 +207,11 @@ fn backwards(
                 return Ok(page);
             }
             if query.before.is_none_or(|before| event.timestamp < before) {
-                if page.logs.len() >= query.limit {
+                if !has_room(&page, bytes, query) {
                     page.next_token = Some((number + 1).to_string());
                     return Ok(page);
                 }
+                bytes += event.message.len();
                 page.logs.push(event);
             }
         }
@@ -258,8 +256,8 @@ mod tests {
     async fn pages_are_those_of_files() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(StoreConfig::file(folder.path().join("sqlite.db"))).unwrap();
-        let files = Logs::Files(FileLogs::new(folder.path().to_owned()));
-        let database = Logs::Database(DatabaseLogs::new(store));
+        let files = Logs::new(FileLogs::new(folder.path().to_owned()));
+        let database = Logs::new(DatabaseLogs::new(store));
         let key = LogKey {
             project: "main".to_owned(),
             run: "run".to_owned(),
@@ -300,5 +298,35 @@ mod tests {
             let ours = pages(&database, &key, query.clone()).await;
             assert_eq!(ours, pages(&files, &key, query.clone()).await, "{query:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn old_chunks_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreConfig::file(folder.path().join("sqlite.db"))).unwrap();
+        let logs = Logs::new(DatabaseLogs::new(store));
+        let key = LogKey {
+            project: "main".to_owned(),
+            run: "run".to_owned(),
+            submission: Uuid::from_u128(1),
+            producer: Producer::Job,
+        };
+        for number in 0..300 {
+            // A chunk each.
+            let message = vec![b'x'; 10_000];
+            let entry = LogEntry {
+                at: at(number),
+                message,
+            };
+            logs.append(&key, vec![entry]).await.unwrap();
+        }
+        assert_eq!(logs.drop_before(at(250)).await.unwrap(), 250);
+        let query = LogQuery {
+            descending: false,
+            limit: 1000,
+            ..LogQuery::LAST
+        };
+        let (rest, _) = pages(&logs, &key, query).await;
+        assert_eq!(rest.len(), 50);
     }
 }

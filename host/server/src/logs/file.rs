@@ -4,13 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use dstack_api::logs::LogEvent;
 use jiff::Timestamp;
 
-use super::news::News;
-use super::{LogEntry, LogError, LogKey, LogPage, LogQuery, Producer, line};
+use super::{
+    Answer, Entries, LogEntry, LogError, LogKey, LogPage, LogQuery, LogStore, Reach, has_room, line,
+};
 
 /// Bytes written at once, and a line more at most.
 const WRITE: usize = 256 * 1024;
@@ -21,7 +21,6 @@ const BLOCK: u64 = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct FileLogs {
     root: Arc<PathBuf>,
-    news: News,
 }
 
 impl FileLogs {
@@ -30,22 +29,18 @@ impl FileLogs {
     pub fn new(root: PathBuf) -> Self {
         Self {
             root: Arc::new(root),
-            news: News::default(),
         }
     }
 
     fn path(&self, key: &LogKey) -> PathBuf {
-        let file = match key.producer {
-            Producer::Job => "job.log",
-            Producer::Runner => "runner.log",
-        };
+        let file = format!("{}.log", key.producer.word());
         let mut path = self.root.join("projects");
         path.extend([
             &key.project,
             "logs",
             &key.run,
             &key.submission.to_string(),
-            file,
+            &file,
         ]);
         path
     }
@@ -64,30 +59,7 @@ impl FileLogs {
         let entries = entries.into_iter();
         let path = self.path(key);
         blocking(move || append(&path, entries).map_err(|source| LogError::Io { path, source }))
-            .await?;
-        self.news.tell(key);
-        Ok(())
-    }
-
-    /// Reads a page; if it is empty, waits up to `patience` until this server appends something and reads again.
-    ///
-    /// # Errors
-    /// As [`FileLogs::poll`].
-    pub async fn poll_patiently(
-        &self,
-        key: &LogKey,
-        query: LogQuery,
-        patience: Duration,
-    ) -> Result<LogPage, LogError> {
-        let ear = self.news.listen(key);
-        let mut grown = std::pin::pin!(ear.grown.notified());
-        // From here on nothing is missed, also while the page is read.
-        grown.as_mut().enable();
-        let page = self.poll(key, query.clone()).await?;
-        if !page.logs.is_empty() || tokio::time::timeout(patience, grown).await.is_err() {
-            return Ok(page);
-        }
-        self.poll(key, query).await
+            .await
     }
 
     /// Reads a page. A log that is not there is empty.
@@ -97,7 +69,7 @@ impl FileLogs {
     pub async fn poll(&self, key: &LogKey, query: LogQuery) -> Result<LogPage, LogError> {
         let path = self.path(key);
         blocking(move || {
-            let token = query.check_token()?;
+            let token = query.number()?;
             let file = match File::open(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -113,6 +85,35 @@ impl FileLogs {
             page.map_err(|source| LogError::Io { path, source })
         })
         .await
+    }
+}
+
+impl LogStore for FileLogs {
+    fn append<'a>(&'a self, key: &'a LogKey, entries: Entries) -> Answer<'a, ()> {
+        Box::pin(self.append(key, entries))
+    }
+
+    fn poll<'a>(&'a self, key: &'a LogKey, query: LogQuery) -> Answer<'a, LogPage> {
+        Box::pin(self.poll(key, query))
+    }
+
+    fn stored_until<'a>(&'a self, key: &'a LogKey) -> Answer<'a, i64> {
+        Box::pin(async {
+            let page = self.poll(key, LogQuery::LAST).await?;
+            let last = page.logs.first();
+            Ok(last.map_or(i64::MIN, |event| event.timestamp.as_microsecond()))
+        })
+    }
+
+    fn drop_before(&self, time: Timestamp) -> Answer<'_, u64> {
+        let root = Arc::clone(&self.root);
+        Box::pin(blocking(move || {
+            Ok(retention::drop_before(&root.join("projects"), time))
+        }))
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Here { others: None }
     }
 }
 
@@ -193,7 +194,7 @@ fn forwards(file: &File, query: &LogQuery, token: Option<u64>) -> std::io::Resul
     };
     let mut reader = BufReader::new(file);
     let mut at = reader.seek(SeekFrom::Start(start))?;
-    let mut page = LogPage::default();
+    let (mut page, mut bytes) = (LogPage::default(), 0);
     let mut buffer = Vec::new();
     loop {
         buffer.clear();
@@ -206,11 +207,12 @@ fn forwards(file: &File, query: &LogQuery, token: Option<u64>) -> std::io::Resul
                 return Ok(page);
             }
             if query.after.is_none_or(|after| event.timestamp > after) {
-                if page.logs.len() >= query.limit {
+                if !has_room(&page, bytes, query) {
                     // There is more, and it begins here.
                     page.next_token = Some(at.to_string());
                     return Ok(page);
                 }
+                bytes += event.message.len();
                 page.logs.push(event);
             }
         }
@@ -225,25 +227,65 @@ fn backwards(file: &File, query: &LogQuery, token: Option<u64>) -> std::io::Resu
         Some(token) => token.min(length),
         None => whole_lines(file, length)?,
     };
-    let mut page = LogPage::default();
-    while end > 0 {
-        let start = line_start(file, end)?;
-        let text = read_range(file, start, end)?;
+    let (mut page, mut bytes) = (LogPage::default(), 0);
+    let mut behind = Behind::new(file, end);
+    while let Some((start, text)) = behind.line()? {
         if let Some(event) = line::read(&text) {
             if query.after.is_some_and(|after| event.timestamp <= after) {
                 return Ok(page);
             }
             if wanted(&event, query) {
-                if page.logs.len() >= query.limit {
+                if !has_room(&page, bytes, query) {
                     page.next_token = Some(end.to_string());
                     return Ok(page);
                 }
+                bytes += event.message.len();
                 page.logs.push(event);
             }
         }
         end = start;
     }
     Ok(page)
+}
+
+/// Reads lines from behind, each block of the file once.
+struct Behind<'a> {
+    file: &'a File,
+    /// Where the bytes begin in the file.
+    from: u64,
+    /// What has been read and not been given yet.
+    bytes: Vec<u8>,
+}
+
+impl<'a> Behind<'a> {
+    fn new(file: &'a File, end: u64) -> Self {
+        Self {
+            file,
+            from: end,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// The last line with its end, and where it begins; none at the beginning of the file.
+    fn line(&mut self) -> std::io::Result<Option<(u64, Vec<u8>)>> {
+        loop {
+            let inside = self.bytes.len().saturating_sub(1);
+            let mut before = self.bytes.iter().take(inside);
+            if let Some(found) = before.rposition(|byte| *byte == b'\n') {
+                let line = self.bytes.split_off(found + 1);
+                let start = self.from + u64::try_from(found).unwrap_or(0) + 1;
+                return Ok(Some((start, line)));
+            }
+            if self.from == 0 {
+                let rest = std::mem::take(&mut self.bytes);
+                return Ok((!rest.is_empty()).then_some((0, rest)));
+            }
+            let start = self.from.saturating_sub(BLOCK);
+            let mut earlier = read_range(self.file, start, self.from)?;
+            earlier.append(&mut self.bytes);
+            (self.bytes, self.from) = (earlier, start);
+        }
+    }
 }
 
 fn wanted(event: &LogEvent, query: &LogQuery) -> bool {
@@ -301,6 +343,8 @@ fn first_after(file: &File, after: Timestamp) -> std::io::Result<u64> {
     }
     Ok(low)
 }
+
+mod retention;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::Context;
-use crate::logs::{LogEntry, LogError, LogKey, LogQuery, Logs, Producer};
+use crate::logs::{LogEntry, LogError, LogKey, Producer};
 
 /// The last stored time of each log in use, in microseconds.
 ///
@@ -58,12 +58,10 @@ pub(super) async fn store(
 async fn append(cx: &Context, key: &LogKey, events: Vec<LogEvent>) -> Result<(), LogError> {
     let id = (key.submission, key.producer);
     let known = cx.log_times.all().get(&id).copied();
-    let last = match (&cx.logs, known) {
-        // It looks by itself.
-        (Logs::Database(_), _) => i64::MIN,
-        // Another server may have written since.
-        (Logs::Files(_), Some(last)) if !cx.store.is_shared() => last,
-        (Logs::Files(_), _) => last_stored(cx, key).await?,
+    let last = match known {
+        // Another server may have written since; providers are not asked each time, and forget nothing.
+        Some(last) if !cx.store.is_shared() || !cx.logs.is_here() => last,
+        _ => cx.logs.stored_until(key).await?,
     };
     let mut events = timed(events);
     events.retain(|(at, _)| at.as_microsecond() > last);
@@ -75,30 +73,20 @@ async fn append(cx: &Context, key: &LogKey, events: Vec<LogEvent>) -> Result<(),
         at,
         message: decoded(event.message),
     });
-    cx.logs.append(key, entries).await?;
-    cx.log_times.all().insert(id, newest);
-    Ok(())
+    let stored = cx.logs.append(key, entries).await;
+    let mut times = cx.log_times.all();
+    match &stored {
+        Ok(()) => times.insert(id, newest),
+        // A part may be there.
+        Err(_) => times.remove(&id),
+    };
+    stored
 }
 
 fn decoded(message: String) -> Vec<u8> {
     STANDARD
         .decode(&message)
         .unwrap_or_else(|_| message.into_bytes())
-}
-
-async fn last_stored(cx: &Context, key: &LogKey) -> Result<i64, LogError> {
-    let query = LogQuery {
-        after: None,
-        before: None,
-        descending: true,
-        token: None,
-        limit: 1,
-    };
-    let page = cx.logs.poll(key, query).await?;
-    Ok(page
-        .logs
-        .first()
-        .map_or(i64::MIN, |event| event.timestamp.as_microsecond()))
 }
 
 /// Forgets a finished job.

@@ -11,6 +11,7 @@ use dstack_store::{DbError, archives, repos, secrets};
 
 use super::driver::StepError;
 use super::{Context, facts, own_hosts};
+use crate::blobs;
 use crate::machines::{Archives, JobOrder, RunnerOrder};
 
 /// Why a job can never be given to its agent, for people.
@@ -110,13 +111,36 @@ pub(super) fn fill(text: &str, secrets: &BTreeMap<String, String>) -> Result<Str
     })
 }
 
+/// The bytes of an upload: of the row, else of the bucket.
+async fn blob(
+    cx: &Context,
+    own: Option<Vec<u8>>,
+    key: Option<String>,
+) -> Result<Option<Bytes>, Impossible> {
+    match (own, key, &cx.blobs) {
+        (Some(own), _, _) => Ok(Some(Bytes::from(own))),
+        (None, Some(key), Some(bucket)) => bucket
+            .get(&key)
+            .await
+            .map_err(|error| format!("uploads cannot be read: {error}")),
+        _ => Ok(None),
+    }
+}
+
 async fn files(cx: &Context, view: &View) -> Result<Result<Archives, Impossible>, StepError> {
     let mut found = Vec::new();
     for mapping in &view.job.spec.file_archives {
         let id = mapping.id;
         let row = cx.store.read(move |tx| archives::get(tx, id)).await?;
-        match row.and_then(|row| row.blob) {
-            Some(blob) => found.push((id.to_string(), Bytes::from(blob))),
+        let key = row
+            .as_ref()
+            .map(|row| blobs::archive_key(row.user_id, &row.hash));
+        let bytes = match blob(cx, row.and_then(|row| row.blob), key).await {
+            Ok(bytes) => bytes,
+            Err(why) => return Ok(Err(why)),
+        };
+        match bytes {
+            Some(bytes) => found.push((id.to_string(), bytes)),
             None => {
                 return Ok(Err(format!(
                     "the archive of {} is not on the server any more; apply again",
@@ -175,11 +199,22 @@ async fn repo(cx: &Context, view: &View) -> Result<Result<RepoParts, Impossible>
             }
             None => None,
         };
-    let blob = code.and_then(|code| code.blob);
+    let key = match (&code, &run.spec.repo_id) {
+        (Some(code), repo) => Some(blobs::code_key(
+            &facts::project(cx, job.project_id).await?.name,
+            repo.as_deref().unwrap_or(VIRTUAL_REPO_ID),
+            &code.hash,
+        )),
+        _ => None,
+    };
+    let blob = match blob(cx, code.and_then(|code| code.blob), key).await {
+        Ok(blob) => blob,
+        Err(why) => return Ok(Err(why)),
+    };
     if hash.is_some() && blob.is_none() {
         return Ok(Err(
             "the uploaded code is not on the server any more; apply again".to_owned(),
         ));
     }
-    Ok(Ok((creds, blob.map(Bytes::from))))
+    Ok(Ok((creds, blob)))
 }

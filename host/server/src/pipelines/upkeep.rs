@@ -1,4 +1,4 @@
-//! What is kept for a time only: old events, metrics and health reports go.
+//! What is kept for a time only: old events, metrics, health reports and, if wanted, logs of jobs go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,13 @@ pub(crate) async fn run(cx: Arc<Context>) {
         }
         if let Err(error) = drop_old_measurements(&cx.store, cx.settings.kept, cx.now()).await {
             tracing::error!(%error, "old metrics cannot be deleted");
+        }
+        if let Some(age) = cx.settings.kept.logs {
+            match cx.logs.drop_before(before(cx.now(), age)).await {
+                Ok(0) => {}
+                Ok(count) => tracing::info!(count, "old logs of jobs deleted"),
+                Err(error) => tracing::error!(%error, "old logs of jobs cannot be deleted"),
+            }
         }
         if !cx.tasks.rest(LOOK).await {
             return;

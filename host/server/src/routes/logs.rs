@@ -45,7 +45,7 @@ pub(super) async fn poll(
         token: request.next_token,
         limit: usize::try_from(request.limit).unwrap_or(usize::MAX),
     };
-    query.check_token().map_err(refused)?;
+    app.logs.check_token(&query).map_err(refused)?;
     let (project, id, name) = (
         access.project.id,
         JobId(request.job_submission_id),
@@ -86,13 +86,12 @@ pub(super) async fn poll(
 
 fn refused(error: LogError) -> ApiError {
     match error {
-        LogError::BadToken(_) => ApiError::refused(error.to_string()),
-        LogError::Database(ref source) => {
-            tracing::error!(%error, %source, "cannot read logs");
-            ApiError::refused("Failed to poll logs from log storage")
+        LogError::BadToken(_) | LogError::ForeignToken(_) | LogError::TooManyReads => {
+            ApiError::refused(error.to_string())
         }
-        LogError::Io { ref source, .. } => {
-            tracing::error!(%error, %source, "cannot read logs");
+        other => {
+            let source = std::error::Error::source(&other).map(ToString::to_string);
+            tracing::error!(error = %other, source, "cannot read logs");
             ApiError::refused("Failed to poll logs from log storage")
         }
     }

@@ -2,7 +2,6 @@
 
 use axum::extract::Multipart;
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_LENGTH;
 use dstack_api::error::ErrorCode;
 use dstack_api::files::FileArchive;
 use dstack_api::repos::{
@@ -14,24 +13,17 @@ use dstack_store::repos::{self, CodeRow, RepoRow};
 use uuid::Uuid;
 
 use super::keyring::Keyring;
+use super::uploads::{Kind, Uploads};
 use crate::app::now;
+use crate::blobs;
 use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
-
-/// Longest name of an uploaded file; it is a hash.
-const MAX_FILE_NAME: usize = 255;
 
 /// Repositories, code and archives.
 pub(crate) struct Repos {
     store: Store,
     keyring: Keyring,
-    limit: Option<u64>,
-}
-
-/// An uploaded file: its name, which is the hash of its content, and the content.
-struct Upload {
-    hash: String,
-    blob: Vec<u8>,
+    uploads: Uploads,
 }
 
 pub(crate) fn unknown_repo(id: &str) -> ApiError {
@@ -46,11 +38,11 @@ fn internal(error: impl std::fmt::Display) -> ApiError {
 }
 
 impl Repos {
-    pub(crate) fn new(store: Store, keyring: Keyring, limit: Option<u64>) -> Self {
+    pub(crate) fn new(store: Store, keyring: Keyring, uploads: Uploads) -> Self {
         Self {
             store,
             keyring,
-            limit,
+            uploads,
         }
     }
 
@@ -175,14 +167,24 @@ impl Repos {
             .read(move |tx| repos::get(tx, project, &name))
             .await?;
         let repo = repo.ok_or_else(|| unknown_repo(&repo_id))?;
-        let upload = self.receive(headers, body, "Repo diff").await?;
-        let size = u32::try_from(upload.blob.len()).unwrap_or(u32::MAX);
+        let upload = self.uploads.receive(headers, body, Kind::Code).await?;
+        let (id, hash) = (repo.id, upload.hash.clone());
+        let is_known = self
+            .store
+            .read(move |tx| repos::has_code(tx, id, &hash))
+            .await?;
+        if is_known {
+            return Ok(());
+        }
+        let key = blobs::code_key(&access.project.name, &repo.name, &upload.hash);
+        let kept = self.uploads.keep(&upload, &key).await?;
         let code = CodeRow {
             repo_id: repo.id,
             hash: upload.hash,
-            size,
-            blob: Some(upload.blob),
+            size: upload.size,
+            blob: kept.blob,
         };
+        // The turn ends with `kept`, once the bytes are written.
         self.store
             .write(move |tx| repos::add_code(tx, &code, now()))
             .await?;
@@ -214,101 +216,30 @@ impl Repos {
         headers: &HeaderMap,
         body: Multipart,
     ) -> Result<FileArchive, ApiError> {
-        let upload = self.receive(headers, body, "Archive").await?;
-        let size = u32::try_from(upload.blob.len()).unwrap_or(u32::MAX);
-        let hash = upload.hash.clone();
+        let upload = self.uploads.receive(headers, body, Kind::Archive).await?;
+        let (user, hash) = (caller.0.id, upload.hash.clone());
+        let wanted = hash.clone();
+        let known = self
+            .store
+            .read(move |tx| archives::by_hash(tx, user, &wanted))
+            .await?;
+        if let Some(row) = known {
+            return Ok(FileArchive { id: row.id, hash });
+        }
+        let key = blobs::archive_key(user, &hash);
+        let kept = self.uploads.keep(&upload, &key).await?;
         let row = ArchiveRow {
             id: Uuid::new_v4(),
-            user_id: caller.0.id,
+            user_id: user,
             hash: upload.hash,
-            size,
-            blob: Some(upload.blob),
+            size: upload.size,
+            blob: kept.blob,
         };
+        // The turn ends with `kept`, once the bytes are written.
         let id = self
             .store
             .write(move |tx| archives::add(tx, &row, now()))
             .await?;
         Ok(FileArchive { id, hash })
-    }
-
-    /// Takes the part `file` in, piece by piece, and stops where the limit is passed.
-    async fn receive(
-        &self,
-        headers: &HeaderMap,
-        mut body: Multipart,
-        what: &str,
-    ) -> Result<Upload, ApiError> {
-        let announced = headers
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if let (Some(size), Some(limit)) = (announced, self.limit)
-            && size > limit
-        {
-            return Err(too_large(what, size, limit));
-        }
-        let broken = |error: axum::extract::multipart::MultipartError| {
-            ApiError::invalid(&["file"], error.body_text())
-        };
-        while let Some(mut field) = body.next_field().await.map_err(broken)? {
-            if field.name() != Some("file") {
-                continue;
-            }
-            let name = field.file_name().unwrap_or_default().to_owned();
-            if name.is_empty() {
-                return Err(ApiError::refused("filename not specified"));
-            }
-            if name.len() > MAX_FILE_NAME {
-                return Err(ApiError::refused("Filename too long"));
-            }
-            let mut blob = Vec::new();
-            while let Some(chunk) = field.chunk().await.map_err(broken)? {
-                blob.extend_from_slice(&chunk);
-                let size = u64::try_from(blob.len()).unwrap_or(u64::MAX);
-                if let Some(limit) = self.limit
-                    && size > limit
-                {
-                    return Err(too_large(what, size, limit));
-                }
-            }
-            return Ok(Upload { hash: name, blob });
-        }
-        Err(ApiError::invalid(&["file"], "Field required"))
-    }
-}
-
-fn too_large(what: &str, size: u64, limit: u64) -> ApiError {
-    let (size, limit) = (readable(size), readable(limit));
-    ApiError::refused(format!(
-        "{what} size is {size}, which exceeds the limit of {limit}. Use .gitignore to leave large files out, \
-         or raise DSTACK_SERVER_CODE_UPLOAD_LIMIT on the server."
-    ))
-}
-
-/// Bytes for people: `2.0MiB`.
-fn readable(bytes: u64) -> String {
-    let mut tenths = bytes.saturating_mul(10);
-    for unit in ["B", "KiB", "MiB"] {
-        if tenths < 10_240 {
-            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
-        }
-        tenths /= 1024;
-    }
-    format!("{}.{}GiB", tenths / 10, tenths % 10)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::readable;
-
-    #[test]
-    fn sizes_for_people() {
-        for (bytes, text) in [
-            (5, "5.0B"),
-            (2_097_152, "2.0MiB"),
-            (1536, "1.5KiB"),
-            (3 << 30, "3.0GiB"),
-        ] {
-            assert_eq!(readable(bytes), text);
-        }
     }
 }

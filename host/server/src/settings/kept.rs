@@ -1,4 +1,4 @@
-//! Settings of what is kept for a time: metrics of jobs, health reports of machines.
+//! Settings of what is kept for a time: metrics and logs of jobs, health reports of machines.
 
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ pub struct Kept {
     pub metrics_finished: Duration,
     /// `DSTACK_SERVER_INSTANCE_HEALTH_TTL_SECONDS` (7 days): health reports.
     pub health: Duration,
+    /// `DSTACK_SERVER_LOGS_TTL_SECONDS` (0, for ever): logs of jobs that are in this server's folder or database.
+    pub logs: Option<Duration>,
 }
 
 pub(super) fn kept<V: Vars>(read: &Reader<'_, V>) -> Result<Kept, SettingsError> {
@@ -21,5 +23,6 @@ pub(super) fn kept<V: Vars>(read: &Reader<'_, V>) -> Result<Kept, SettingsError>
         metrics_running: read.seconds("DSTACK_SERVER_METRICS_RUNNING_TTL_SECONDS", 3600)?,
         metrics_finished: read.seconds("DSTACK_SERVER_METRICS_FINISHED_TTL_SECONDS", WEEK)?,
         health: read.seconds("DSTACK_SERVER_INSTANCE_HEALTH_TTL_SECONDS", WEEK)?,
+        logs: read.ttl("DSTACK_SERVER_LOGS_TTL_SECONDS", 0)?,
     })
 }

@@ -18,6 +18,7 @@ mod roles;
 mod runs;
 mod support;
 mod tokens;
+mod uploads;
 mod users;
 mod volumes;
 mod wire;

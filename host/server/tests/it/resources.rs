@@ -126,7 +126,7 @@ fn secrets_are_kept_and_named() {
 #[test]
 fn uploads_are_kept_by_hash_and_limited() {
     let server = TestServer::start(&[("DSTACK_SERVER_CODE_UPLOAD_LIMIT", "1000")]);
-    let name = "0".repeat(64);
+    let name = "90aebae315675cbf04612de4f7d5874850f48e0b8dd82becbeaa47ca93f5ebfb".to_owned();
     let first = server.upload("/api/files/upload_archive", &name, b"tar");
     assert_eq!(first.status, 200, "{}", first.text);
     assert_eq!(
@@ -150,13 +150,14 @@ fn uploads_are_kept_by_hash_and_limited() {
         large.text
     );
     let path = "/api/project/main/repos/upload_code?repo_id=my-repo";
+    let name = "df087996d45b03e7eb8c133c0298fd98d35113fca26aaba58612fef3cc212cad";
     assert_eq!(
-        code(&server.upload(path, &name, b"diff")),
+        code(&server.upload(path, name, b"diff")),
         "repo_does_not_exist"
     );
     let repo = json!({"repo_id": "my-repo", "repo_info": {"repo_type": "remote", "repo_name": "r"}, "repo_creds": {"clone_url": "https://x", "oauth_token": "secret"}});
     assert_eq!(server.ok("/api/project/main/repos/init", repo), Value::Null);
-    assert_eq!(server.upload(path, &name, b"diff").body, Value::Null);
+    assert_eq!(server.upload(path, name, b"diff").body, Value::Null);
     assert_eq!(server.upload(path, "", b"diff").status, 400);
     let read = server.ok(
         "/api/project/main/repos/get",

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::FileLogs;
-use crate::logs::{LogEntry, LogKey, LogPage, LogQuery, Producer};
+use crate::logs::{LogEntry, LogKey, LogPage, LogQuery, Logs, Producer};
 
 fn key() -> LogKey {
     LogKey {
@@ -271,6 +271,7 @@ async fn a_line_cut_by_a_crash_is_left_out_and_harms_no_other() {
 #[tokio::test]
 async fn a_patient_reader_gets_what_is_written_meanwhile() {
     let (_folder, logs) = filled(3).await;
+    let logs = Logs::new(logs);
     let after = LogQuery {
         after: Some(entry(2, b"").at),
         ..query()
@@ -290,4 +291,173 @@ async fn a_patient_reader_gets_what_is_written_meanwhile() {
     };
     let none = logs.poll_patiently(&other, query(), Duration::from_millis(1));
     assert!(none.await.unwrap().logs.is_empty());
+}
+
+/// Bytes of this process in memory.
+fn rss() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|it| it.starts_with("VmRSS:")).unwrap();
+    let kilobytes = line.split_whitespace().nth(1).unwrap();
+    kilobytes.parse::<usize>().unwrap() * 1024
+}
+
+/// A log of `DSTACK_TEST_LOG_MB` megabytes (64) from both ends, and from a time in its middle: no more memory than for some
+/// pages, however long it is.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "tests have no settings")]
+async fn a_long_log_is_read_without_memory() {
+    const LINE: usize = 1000;
+    let megabytes = std::env::var("DSTACK_TEST_LOG_MB").map_or(64, |it| it.parse().unwrap());
+    let lines = i64::from(megabytes) * 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let logs = FileLogs::new(folder.path().to_owned());
+    let text = |n: i64| format!("{n:>width$}\n", width = LINE - 1);
+    for from in (0..lines).step_by(4000) {
+        let made = (from..from + 4000).map(move |n| entry(n, text(n).as_bytes()));
+        logs.append(&key(), made).await.unwrap();
+    }
+    let path = logs.path(&key());
+    let size = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+    // The first page is what all others are measured by.
+    logs.poll(&key(), query()).await.unwrap();
+    let before = rss();
+    for descending in [false, true] {
+        let mut asked = LogQuery {
+            descending,
+            ..query()
+        };
+        let mut next = if descending { lines - 1 } else { 0 };
+        loop {
+            let page = logs.poll(&key(), asked.clone()).await.unwrap();
+            for event in &page.logs {
+                assert_eq!(event.bytes().unwrap(), text(next).as_bytes());
+                next += if descending { -1 } else { 1 };
+            }
+            match page.next_token {
+                Some(token) => asked.token = Some(token),
+                None => break,
+            }
+        }
+        assert_eq!(next, if descending { -1 } else { lines });
+    }
+    let middle = LogQuery {
+        after: Some(entry(lines / 2, b"").at),
+        limit: 1,
+        ..query()
+    };
+    let found = logs.poll(&key(), middle).await.unwrap();
+    assert_eq!(
+        found.logs[0].bytes().unwrap(),
+        text(lines / 2 + 1).as_bytes()
+    );
+    let grown = rss().saturating_sub(before);
+    assert!(grown < 16 << 20, "{grown} bytes more for a log of {size}");
+}
+
+/// Pages of both ends and of the middle read a bounded part of the file, told by the kernel's own count of bytes.
+#[tokio::test]
+async fn no_page_is_found_by_reading_the_rest() {
+    let (folder, logs) = filled(60_000).await;
+    let whole = std::fs::metadata(logs.path(&key())).unwrap().len();
+    let read = || {
+        let text = std::fs::read_to_string("/proc/self/io").unwrap();
+        let line = text.lines().find(|it| it.starts_with("rchar:")).unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let at = |second| Some(Timestamp::from_second(second).unwrap());
+    let first = logs.poll(&key(), query()).await.unwrap();
+    let late = (whole * 9 / 10).to_string();
+    for asked in [
+        query(),
+        LogQuery {
+            token: first.next_token,
+            ..query()
+        },
+        LogQuery {
+            after: at(50_000),
+            limit: 10,
+            ..query()
+        },
+        LogQuery {
+            descending: true,
+            limit: 10,
+            ..query()
+        },
+        LogQuery {
+            descending: true,
+            token: Some(late),
+            limit: 10,
+            ..query()
+        },
+    ] {
+        let before = read();
+        let page = logs.poll(&key(), asked.clone()).await.unwrap();
+        assert!(!page.logs.is_empty());
+        let cost = read() - before;
+        assert!(cost < whole / 3, "{cost} of {whole} bytes for {asked:?}");
+    }
+    drop(folder);
+}
+
+#[tokio::test]
+async fn what_nobody_has_written_to_for_long_goes() {
+    let (folder, logs) = filled(3).await;
+    let other = LogKey {
+        run: "other".into(),
+        submission: Uuid::from_u128(8),
+        ..key()
+    };
+    logs.append(&other, vec![entry(1, b"x")]).await.unwrap();
+    let logs = Logs::new(logs);
+    let path = folder.path().join(format!(
+        "projects/main/logs/train/{}/job.log",
+        key().submission
+    ));
+    let file = std::fs::File::options().append(true).open(path).unwrap();
+    let day = Duration::from_secs(86_400);
+    file.set_modified(std::time::SystemTime::now() - day * 3)
+        .unwrap();
+    let before = |age: Duration| Timestamp::now() - age;
+    assert_eq!(logs.drop_before(before(day * 4)).await.unwrap(), 0);
+    assert_eq!(logs.drop_before(before(day * 2)).await.unwrap(), 1);
+    assert!(logs.poll(&key(), query()).await.unwrap().logs.is_empty());
+    assert_eq!(logs.poll(&other, query()).await.unwrap().logs.len(), 1);
+    let left = std::fs::read_dir(folder.path().join("projects/main/logs")).unwrap();
+    assert_eq!(left.count(), 1, "empty folders are gone");
+    // One that is written again is there again.
+    logs.append(&key(), vec![entry(9, b"again\n")])
+        .await
+        .unwrap();
+    assert_eq!(logs.poll(&key(), query()).await.unwrap().logs.len(), 1);
+}
+
+#[tokio::test]
+async fn a_page_of_long_entries_ends_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = FileLogs::new(folder.path().to_owned());
+    let long = vec![b'x'; 100_000];
+    let all = (0..100).map(|n| entry(n, &long)).collect::<Vec<_>>();
+    logs.append(&key(), all).await.unwrap();
+    for descending in [false, true] {
+        let (mut count, mut pages, mut token) = (0, 0, None);
+        loop {
+            let asked = LogQuery {
+                descending,
+                token,
+                ..query()
+            };
+            let page = logs.poll(&key(), asked).await.unwrap();
+            (count, pages) = (count + page.logs.len(), pages + 1);
+            assert!(page.logs.len() < 40);
+            token = page.next_token;
+            if token.is_none() {
+                break;
+            }
+        }
+        assert!(count == 100 && pages == 4, "{count} {pages}");
+    }
 }
