@@ -4,6 +4,7 @@ mod body;
 mod error;
 mod listen;
 mod payload;
+mod peer;
 mod reply;
 mod request;
 mod router;

@@ -18,8 +18,10 @@
 //! | runner `GET /api/pull?timestamp=N&wait_ms=M` | Long poll: answers as soon as there is something later than `N`, or the job is over, or after `M` ms (at most 60 s). Any pull is bounded: with more than 16 MiB of log since `N`, `last_updated` is the last entry's and `has_more` is true. |
 //! | runner `start --http-socket`, `--no-sshd` | HTTP on a Unix socket; no SSH server in the container. |
 //! | runner `start --task-dir`, `--port-file` | How the shim starts a runner without a container (see [`process_runtime`]). |
+//! | `job.end` in the runner's temp dir | How the shim knows that a runner ended in order (see [`job_end`]). |
 
 mod constants;
+pub mod job_end;
 mod nullable;
 pub mod process_runtime;
 pub mod runner;

@@ -15,6 +15,7 @@ mod children;
 mod cluster;
 mod connections;
 mod credentials;
+mod end_mark;
 mod environment;
 mod expand;
 mod files;

@@ -8,8 +8,7 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use dstack_agent_kit::logging::Tee;
@@ -81,8 +80,8 @@ pub(crate) struct Runner {
     pub(crate) stop: CancellationToken,
     job: Mutex<Option<Submitted>>,
     phase: watch::Sender<Phase>,
-    /// Whether the job has ended well.
-    is_done: AtomicBool,
+    /// How the job has ended.
+    end: OnceLock<JobState>,
     is_pulled: watch::Sender<bool>,
     is_watched: watch::Sender<bool>,
 }
@@ -105,7 +104,7 @@ impl Runner {
             stop: CancellationToken::new(),
             job: Mutex::default(),
             phase: watch::Sender::new(Phase::WaitSubmit),
-            is_done: AtomicBool::new(false),
+            end: OnceLock::new(),
             is_pulled: watch::Sender::new(false),
             is_watched: watch::Sender::new(false),
         }
@@ -168,8 +167,8 @@ impl Runner {
     /// Records how the job ended. From now on a pull that takes all is the last.
     pub(crate) fn finish(&self, change: Change) {
         tracing::info!(state = ?change.state, reason = change.reason, exit_status = change.exit_status, "the job has ended");
-        self.is_done
-            .store(change.state == JobState::Done, Ordering::Release);
+        // A job ends once.
+        self.end.set(change.state).ok();
         self.history.add_state(change);
         self.raw.end();
         self.phase.send_replace(Phase::WaitLogsFinished);
@@ -216,9 +215,14 @@ impl Runner {
         drop(watched.wait_for(|is| *is).await);
     }
 
+    /// How the job ended, once it has.
+    pub(crate) fn end(&self) -> Option<JobState> {
+        self.end.get().copied()
+    }
+
     /// Whether the server knows how the job ended, or will guess it right: an exit with 0 means to it that all is well.
     pub(crate) fn is_end_known(&self) -> bool {
-        self.is_done.load(Ordering::Acquire) || *self.is_pulled.borrow()
+        self.end() == Some(JobState::Done) || *self.is_pulled.borrow()
     }
 
     pub(crate) async fn last_pull(&self) {

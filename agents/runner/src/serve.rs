@@ -13,6 +13,7 @@ use dstack_agent_kit::stop::Stop;
 
 use crate::args::StartArgs;
 use crate::children::Children;
+use crate::end_mark::EndMark;
 use crate::history::History;
 use crate::metrics::{Cgroup, Vendor};
 use crate::paths::Paths;
@@ -37,8 +38,8 @@ pub enum StartError {
     /// Nobody submitted and started a job.
     #[error("no job submitted")]
     NoJob,
-    /// A signal ended the job, and nobody has asked how it ended: an exit with 0 would say that it was done.
-    #[error("ended by a signal before the server learned how the job ended")]
+    /// The job was not done, and nobody has asked how it ended: an exit with 0 would say that it was done.
+    #[error("ended before the server learned how the job ended")]
     Untold,
     /// A signal came before the job was started.
     #[error("interrupted before a job was started")]
@@ -81,6 +82,8 @@ async fn run(log_level: Level, args: StartArgs) -> Result<(), StartError> {
         None => Paths::in_container(&args.temp_dir),
     };
     make_dir(&paths.temp)?;
+    // Before the log: a log without it is that of a runner which leaves no word.
+    let end_mark = EndMark::reserve(&paths.temp).map_err(cannot("the mark of the job's end"))?;
     let tee = Tee::new();
     tee.add(io::stdout());
     let log = paths.temp.join("default.log");
@@ -120,7 +123,7 @@ async fn run(log_level: Level, args: StartArgs) -> Result<(), StartError> {
         let (router, stop) = (api::router(Arc::clone(&runner)), no_more_requests.clone());
         async move { serve(listener, router, &stop).await }
     });
-    let ended = supervise(&runner, &signals).await;
+    let ended = supervise(&runner, &signals, DRAIN_LIMIT).await;
     no_more_requests.request();
     tokio::select! {
         joined = server => if let Err(error) = joined { tracing::error!(%error, "the HTTP server failed") },
@@ -139,11 +142,20 @@ async fn run(log_level: Level, args: StartArgs) -> Result<(), StartError> {
         });
         drop(killed.await);
     }
+    if let (Ok(()), Some(state)) = (&ended, runner.end())
+        && let Err(error) = end_mark.write(state)
+    {
+        tracing::error!(%error, "the end of the job is not written down");
+    }
     ended
 }
 
 /// Waits for a job, for its end, for the readers of its logs.
-async fn supervise(runner: &Runner, signals: &Stop) -> Result<(), StartError> {
+async fn supervise(
+    runner: &Runner,
+    signals: &Stop,
+    drain_limit: Duration,
+) -> Result<(), StartError> {
     tokio::select! {
         () = runner.reached(Phase::ServeLogs) => {}
         () = tokio::time::sleep(JOB_LIMIT) => return Err(StartError::NoJob),
@@ -168,10 +180,7 @@ async fn supervise(runner: &Runner, signals: &Stop) -> Result<(), StartError> {
         () = runner.all_taken() => {}
         () = hurried => {}
         () = signals.forced() => {}
-        () = tokio::time::sleep(DRAIN_LIMIT) => {
-            tracing::warn!("logs were not taken in time");
-            return Ok(());
-        }
+        () = tokio::time::sleep(drain_limit) => tracing::warn!("logs were not taken in time"),
     }
     if runner.is_end_known() {
         Ok(())
@@ -233,4 +242,29 @@ fn write_port(path: &Path, port: u16) -> io::Result<()> {
     part.push(".tmp");
     std::fs::write(&part, format!("{port}\n"))?;
     std::fs::rename(&part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use dstack_agent_protocol::runner::{JobState, SubmitRequest};
+
+    use super::*;
+    use crate::history::Change;
+
+    #[tokio::test]
+    async fn an_end_that_nobody_asks_for_in_time_looks_done_only_if_it_is() {
+        for (state, is_done) in [
+            (JobState::Done, true),
+            (JobState::Failed, false),
+            (JobState::Terminated, false),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let runner = Runner::for_tests(dir.path());
+            runner.submit(SubmitRequest::default()).unwrap();
+            runner.begin().unwrap();
+            runner.finish(Change::to(state));
+            let ended = supervise(&runner, &Stop::new(), Duration::from_millis(1)).await;
+            assert_eq!(ended.is_ok(), is_done, "{state:?}: {ended:?}");
+        }
+    }
 }

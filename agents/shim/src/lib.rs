@@ -17,6 +17,7 @@ mod gpu;
 mod host_info;
 mod host_keys;
 mod idle_guard;
+mod job_end;
 mod lifecycle;
 mod mounts;
 mod process;

@@ -26,6 +26,8 @@ use crate::{mounts, reconcile, volumes};
 const NO_DISPLAY_DEVICE: &str = "/dev/nvidia-modeset";
 /// How long a call waits for another one on the same task; clients wait 9 s.
 const OPERATION_WAIT: Duration = Duration::from_secs(8);
+/// The part of a task's directory that is the runner's temp dir in a container.
+pub(crate) const RUNNER_DIR: &str = "runner";
 
 /// Why a start ended.
 #[derive(Debug)]
@@ -221,7 +223,7 @@ impl Start<'_> {
             config: self.config,
             defaults: &self.shim.defaults,
             home: &self.shim.home,
-            runner_dir: self.dir.join("runner"),
+            runner_dir: self.dir.join(RUNNER_DIR),
             vendor: self.shim.gpus.vendor,
             gpus: self.gpus,
             has_display,
@@ -276,7 +278,7 @@ fn make_dir(parent: &Path, name: &str) -> io::Result<PathBuf> {
         discard_dir(&dir)?;
     }
     DirBuilder::new().mode(0o700).create(&dir)?;
-    DirBuilder::new().mode(0o755).create(dir.join("runner"))?;
+    DirBuilder::new().mode(0o755).create(dir.join(RUNNER_DIR))?;
     Ok(dir)
 }
 

@@ -1,14 +1,18 @@
 //! Compares tasks with what really runs; the only place where the end of a container or process is noticed.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dstack_agent_protocol::process_runtime::TMP_DIR;
 use dstack_agent_protocol::reason;
 use dstack_agent_protocol::shim::TaskStatus;
 
 use crate::clean_up::release;
 use crate::docker::{self, ContainerState, Engine};
+use crate::job_end::{Witness, after_code_0};
+use crate::lifecycle::RUNNER_DIR;
 use crate::process::{self, Outcome};
 use crate::registry::Slot;
 use crate::shim::Shim;
@@ -105,13 +109,13 @@ async fn ended(
         (Work::Container(id), Some(engine)) => match containers?.get(&id) {
             Some(ContainerState::Alive) => None,
             // The list is older than this moment: the task may have been started since.
-            _ => container_ended(engine, &id).await,
+            _ => container_ended(engine, &id, dir.as_deref()).await,
         },
         (Work::Process(record), _) => {
             let dir = dir?;
             match record.outcome(&dir) {
                 Outcome::Alive => None,
-                Outcome::Exited(0) => Some((reason::DONE_BY_RUNNER, String::new())),
+                Outcome::Exited(0) => Some(after_code_0(&dir.join(TMP_DIR), Witness::Keeper)),
                 Outcome::Exited(code) => Some((
                     reason::CONTAINER_EXITED_WITH_ERROR,
                     process::why_ended(code, &dir),
@@ -134,11 +138,19 @@ fn not_started() -> (&'static str, String) {
     )
 }
 
-async fn container_ended(engine: &Engine, id: &str) -> Option<(&'static str, String)> {
+async fn container_ended(
+    engine: &Engine,
+    id: &str,
+    dir: Option<&Path>,
+) -> Option<(&'static str, String)> {
     match engine.state(id).await {
         Ok((ContainerState::Alive, _)) => None,
         Ok((ContainerState::Created, _)) => Some(not_started()),
-        Ok((ContainerState::Exited, 0)) => Some((reason::DONE_BY_RUNNER, String::new())),
+        Ok((ContainerState::Exited, 0)) => Some(match dir {
+            Some(dir) => after_code_0(&dir.join(RUNNER_DIR), Witness::Engine),
+            // Another shim's, which has left nothing here to ask.
+            None => (reason::DONE_BY_RUNNER, String::new()),
+        }),
         Ok((ContainerState::Exited, _)) => Some((
             reason::CONTAINER_EXITED_WITH_ERROR,
             engine.last_log_lines(id).await,

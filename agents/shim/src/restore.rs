@@ -10,7 +10,7 @@ use anyhow::Context;
 use dstack_agent_protocol::shim::{TaskConfig, TaskStatus, VolumeInfo};
 
 use crate::docker::{self, ContainerState, Engine, Listed};
-use crate::lifecycle::discard_dir;
+use crate::lifecycle::{RUNNER_DIR, discard_dir};
 use crate::registry::Slot;
 use crate::shim::Shim;
 use crate::state_file::State;
@@ -117,7 +117,7 @@ fn is_unborn(dir: &Path) -> bool {
         |name: &str| fs::read_dir(dir.join(name)).is_ok_and(|mut entries| entries.next().is_none());
     names
         .iter()
-        .all(|name| (name == "runner" && is_empty("runner")) || name == "task.json.tmp")
+        .all(|name| (name == RUNNER_DIR && is_empty(RUNNER_DIR)) || name == "task.json.tmp")
 }
 
 /// State files by task id. A file that cannot be read is left alone; a directory that holds nothing yet goes.

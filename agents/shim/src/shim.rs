@@ -96,7 +96,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let listen = args.listen();
     let listener = Listener::bind_all(&listen)
         .await
-        .context("cannot listen for requests")?;
+        .context("cannot listen for requests")?
+        .guarded();
     if let (Some(socket), Some(owner)) = (&args.socket, args.socket_owner) {
         std::os::unix::fs::chown(socket, Some(owner), None)
             .with_context(|| format!("cannot give {} to user {owner}", socket.display()))?;

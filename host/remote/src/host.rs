@@ -33,6 +33,8 @@ pub type FindAgent = Arc<dyn Fn(&str, &str) -> Result<PathBuf, String> + Send + 
 /// What a host is prepared with.
 #[derive(Clone)]
 pub struct HostSetup {
+    /// Names the instance that the host is prepared for: one that comes later takes the host over.
+    pub instance: String,
     /// The public key line that opens the host from now on.
     pub public_key: String,
     /// Variables of the shim, beside its own.
@@ -75,15 +77,23 @@ impl HostError {
 
     fn step(what: &str, output: &CommandOutput) -> Self {
         let complaint = output.complaint();
-        let full = complaint.contains("No space left on device");
-        let remedy = if full {
-            "; the disk is full, free some space"
-        } else {
-            ""
-        };
+        let remedies = [
+            (
+                "No space left on device",
+                "; the disk is full, free some space",
+            ),
+            (
+                "GLIBC_",
+                "; the server's agents need a newer C library than the host has, static ones need none: put those there",
+            ),
+            // It says by itself what may be wrong.
+            ("does not run here", ""),
+        ];
+        let known = remedies.iter().find(|(words, _)| complaint.contains(words));
+        let remedy = known.map_or("", |(_, remedy)| remedy);
         Self {
             reason: format!("{what}: {complaint}{remedy}"),
-            is_final: full,
+            is_final: known.is_some(),
             was_entered: true,
         }
     }
@@ -126,6 +136,9 @@ impl Remote {
         let host = Host::enter(self, at).await?;
         let arch = host.facts.arch()?;
         let (key, blob) = key_parts(&setup.public_key)?;
+        let vars = host.holder(&setup.instance, blob);
+        host.as_root("taking the host", &vars, script::CLAIM)
+            .await?;
         let vars = format!("key={}\nblob={}\n", quote(key), quote(blob));
         host.as_user("adding the project's key", &vars, script::ADD_KEY)
             .await?;
@@ -177,18 +190,32 @@ impl Remote {
         Ok(Some((there.to_owned(), own)))
     }
 
-    /// Takes everything of ours from a host: shim, agents, files, containers, and the key at last.
+    /// Takes everything of ours from a host: shim, agents, files, containers, and the key at last. If the host has been
+    /// prepared for another instance meanwhile, by another address of it, all that is that one's stays, and its name is
+    /// the answer.
     ///
     /// # Errors
     /// [`HostError`]; some of it may be left then.
-    pub async fn clear_host(&self, at: &Address, public_key: &str) -> Result<(), HostError> {
+    pub async fn clear_host(
+        &self,
+        at: &Address,
+        instance: &str,
+        public_key: &str,
+    ) -> Result<Option<String>, HostError> {
         let host = Host::enter(self, at).await?;
         let (_, blob) = key_parts(public_key)?;
-        host.as_root("removing the shim", "", script::CLEAR).await?;
-        let vars = format!("blob={}\n", quote(blob));
-        host.as_user("removing the project's key", &vars, script::REMOVE_KEY)
+        let vars = host.holder(instance, blob);
+        let cleared = host
+            .as_root("removing the shim", &vars, script::CLEAR)
             .await?;
-        Ok(())
+        let told = Facts::read(&cleared.text());
+        if told.get("key") != "kept" {
+            let vars = format!("blob={}\n", quote(blob));
+            host.as_user("removing the project's key", &vars, script::REMOVE_KEY)
+                .await?;
+        }
+        let holder = told.get("holder");
+        Ok((!holder.is_empty()).then(|| holder.to_owned()))
     }
 
     /// Starts the shim of a prepared host if it does not run: after a boot of a host without systemd.
@@ -236,6 +263,12 @@ impl<'a> Host<'a> {
             }
         }
         Ok(Self { remote, at, facts })
+    }
+
+    /// Who holds the host, as variables of scripts.
+    fn holder(&self, instance: &str, blob: &str) -> String {
+        let login = format!("{} {blob}", self.facts.get("uid"));
+        format!("instance={}\nlogin={}\n", quote(instance), quote(&login))
     }
 
     fn root(&self, command: &str) -> String {
@@ -315,13 +348,19 @@ impl<'a> Host<'a> {
                     "there is no {name} for {arch} on the server (looked in {folders}); put the agents of that processor there"
                 ))
             })?;
-            self.bring(name, &path, found).await?;
+            self.bring(name, arch, &path, found).await?;
         }
         Ok(())
     }
 
     /// Uploads an agent, unless the very same file is there.
-    async fn bring(&self, name: &str, path: &Path, found: &Facts) -> Result<(), HostError> {
+    async fn bring(
+        &self,
+        name: &str,
+        arch: &str,
+        path: &Path,
+        found: &Facts,
+    ) -> Result<(), HostError> {
         let file = path.to_owned();
         let read = tokio::task::spawn_blocking(move || {
             let content = std::fs::read(file)?;
@@ -346,6 +385,12 @@ impl<'a> Host<'a> {
                 )));
             }
         };
+        if !is_for(&content, arch) {
+            return Err(HostError::needs_help(format!(
+                "{} on the server is no program for {arch}; put the agents of that processor there",
+                path.display()
+            )));
+        }
         if found.get(name) == sum {
             return Ok(());
         }
@@ -415,6 +460,12 @@ fn check_engine(found: &Facts, env: &BTreeMap<String, String>) -> Result<(), Hos
     }
 }
 
+/// Whether a file is a program for this processor, by the head that programs of Linux have.
+fn is_for(file: &[u8], arch: &str) -> bool {
+    let machine: u16 = if arch == "arm64" { 183 } else { 62 };
+    file.starts_with(b"\x7fELF") && file.get(18..20) == Some(&machine.to_le_bytes()[..])
+}
+
 /// Whether the first version in a text is lower than `own`; not if there is none, or if they are no versions.
 fn is_older(text: &str, own: &str) -> bool {
     let numbers = |text: &str| -> Option<Vec<u64>> {
@@ -471,71 +522,4 @@ fn env_file(more: &BTreeMap<String, String>, uid: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_lower_versions_are_older() {
-        for there in ["0.9.12", "0.10.1-dev", "0.10"] {
-            assert!(is_older(there, "0.10.2"), "{there}");
-        }
-        for there in ["", "unknown", "0.10.2", "0.10.3-dev", "1", "dstack-shim v"] {
-            assert!(!is_older(there, "0.10.2"), "{there}");
-        }
-    }
-
-    #[test]
-    fn variables_survive_both_readers() {
-        let env = BTreeMap::from([
-            ("A".to_owned(), "a \"b\" $c `d` \\".to_owned()),
-            ("DSTACK_SHIM_HOME".to_owned(), "/elsewhere".to_owned()),
-        ]);
-        let text = env_file(&env, "1000");
-        assert!(
-            text.starts_with("A=\"a \\\"b\\\" \\$c \\`d\\` \\\\\"\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("DSTACK_SHIM_HOME=\"/root/.dstack\"\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("DSTACK_SHIM_SOCKET_OWNER=\"1000\"\n"),
-            "{text}"
-        );
-        let output = std::process::Command::new("sh")
-            .args(["-c", &format!("{text}printf %s \"$A\"")])
-            .output()
-            .unwrap();
-        assert_eq!(
-            String::from_utf8(output.stdout).unwrap(),
-            "a \"b\" $c `d` \\"
-        );
-    }
-
-    #[test]
-    fn a_host_without_docker_is_refused_unless_it_is_not_needed() {
-        let none = Facts::read("dstack:engine=none\n");
-        let error = check_engine(&none, &BTreeMap::new()).unwrap_err();
-        assert!(
-            error.is_final && error.reason.contains("install Docker"),
-            "{error}"
-        );
-        let process = BTreeMap::from([("DSTACK_SHIM_RUNTIME".to_owned(), "process".to_owned())]);
-        assert_eq!(check_engine(&none, &process), Ok(()));
-        let silent = Facts::read("dstack:engine=silent\n");
-        assert!(check_engine(&silent, &BTreeMap::new()).is_err());
-        let there = Facts::read("dstack:engine=there\n");
-        assert_eq!(check_engine(&there, &BTreeMap::new()), Ok(()));
-    }
-
-    #[test]
-    fn a_key_of_several_lines_is_not_put_anywhere() {
-        assert!(key_parts("ssh-ed25519 AAAA x\nssh-rsa BBBB").is_err());
-        assert!(key_parts("AAAA").is_err());
-        assert_eq!(
-            key_parts(" ssh-ed25519 AAAA me \n"),
-            Ok(("ssh-ed25519 AAAA me", "AAAA"))
-        );
-    }
-}
+mod tests;

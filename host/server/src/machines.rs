@@ -240,9 +240,15 @@ impl Machines {
         self.remote.upgrade_host(at, find_agent).await
     }
 
-    /// Takes everything of ours from an own host, and ends the connection.
-    pub(crate) async fn clear(&self, at: &Address, public_key: &str) -> Result<(), HostError> {
-        let cleared = self.remote.clear_host(at, public_key).await;
+    /// Takes everything of ours from an own host, and ends the connection. Another instance that has the host by now
+    /// keeps it, and is the answer.
+    pub(crate) async fn clear(
+        &self,
+        at: &Address,
+        instance: &str,
+        public_key: &str,
+    ) -> Result<Option<String>, HostError> {
+        let cleared = self.remote.clear_host(at, instance, public_key).await;
         self.remote.forget(at).await;
         cleared
     }

@@ -41,25 +41,13 @@ pub(crate) struct AgentArgs {
 /// Names what is missing for that processor; else if the build fails or is not what was asked for.
 pub(crate) fn run_agents(args: &AgentArgs) -> Result<()> {
     let triple = format!("{}-unknown-linux-gnu", args.arch);
-    let is_foreign = args.arch != std::env::consts::ARCH;
-    if is_foreign {
+    if args.arch != std::env::consts::ARCH {
         let gcc = format!("{}-linux-gnu-gcc", args.arch);
-        let package = format!("gcc-{}-linux-gnu", args.arch.replace('_', "-"));
-        if !succeeds(&gcc, &["--version"]) {
-            bail!(
-                "the agents for {0} need a linker for it: apt-get install {package} libc6-dev-{1}-cross",
-                args.arch,
-                if args.arch == "aarch64" {
-                    "arm64"
-                } else {
-                    "amd64"
-                }
-            );
-        }
-        let targets =
+        let libraries =
             output(Command::new("rustc").args(["--print", "target-libdir", "--target", &triple]))?;
-        if !Path::new(&targets).is_dir() {
-            bail!("the Rust library for {triple} is not installed: rustup target add {triple}");
+        let has_linker = succeeds(&gcc, &["--version"]);
+        if let Some(why) = lacks(&args.arch, has_linker, Path::new(&libraries)) {
+            bail!(why);
         }
     }
     let built = step(&format!("agents for {}", args.arch), || {
@@ -74,6 +62,24 @@ pub(crate) fn run_agents(args: &AgentArgs) -> Result<()> {
         .clone()
         .unwrap_or_else(|| target().join(profile));
     install_agents(&bin, &built, &args.arch)
+}
+
+/// What this machine lacks to build for another processor, with the remedy.
+fn lacks(arch: &str, has_linker: bool, libraries: &Path) -> Option<String> {
+    if !has_linker {
+        let package = format!("gcc-{}-linux-gnu", arch.replace('_', "-"));
+        let word = if arch == "aarch64" { "arm64" } else { "amd64" };
+        return Some(format!(
+            "the agents for {arch} need a linker for it: apt-get install {package} libc6-dev-{word}-cross"
+        ));
+    }
+    if !libraries.is_dir() {
+        let triple = format!("{arch}-unknown-linux-gnu");
+        return Some(format!(
+            "the Rust library for {triple} is not installed: rustup target add {triple}"
+        ));
+    }
+    None
 }
 
 /// Refuses a file for another processor, or one that needs a C library of the machine.
@@ -267,6 +273,9 @@ fn install(bin: &Path, agents: &Path) -> Result<()> {
     for name in &wanted {
         put(&bin.join(name), &folder.join(name), 0o644)?;
     }
+    for name in AGENTS {
+        check_elf(&agents.join(name), std::env::consts::ARCH)?;
+    }
     install_agents(bin, agents, std::env::consts::ARCH)?;
     run_command(
         Command::new(bin.join("dstack"))
@@ -295,4 +304,54 @@ fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
         .with_context(|| format!("cannot copy to {}", temporary.display()))?;
     fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))?;
     fs::rename(&temporary, to).with_context(|| format!("cannot put {} in place", to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lacks_for_another_processor_comes_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let (there, missing) = (folder.path(), folder.path().join("none"));
+        let no_linker = lacks("aarch64", false, there).unwrap();
+        assert!(
+            no_linker.ends_with("apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
+            "{no_linker}"
+        );
+        let other = lacks("x86_64", false, there).unwrap();
+        assert!(
+            other.ends_with("apt-get install gcc-x86-64-linux-gnu libc6-dev-amd64-cross"),
+            "{other}"
+        );
+        let no_library = lacks("aarch64", true, &missing).unwrap();
+        assert!(
+            no_library.ends_with("rustup target add aarch64-unknown-linux-gnu"),
+            "{no_library}"
+        );
+        assert_eq!(lacks("aarch64", true, there), None);
+    }
+
+    #[test]
+    fn only_static_programs_for_the_processor_are_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("agent");
+        let program = |machine: u8, more: &[u8]| {
+            let mut content = b"\x7fELF".to_vec();
+            content.resize(18, 0);
+            content.extend([machine, 0]);
+            content.resize(200, 0);
+            content.extend(more);
+            fs::write(&file, content).unwrap();
+        };
+        program(183, b"");
+        check_elf(&file, "aarch64").unwrap();
+        let other = check_elf(&file, "x86_64").unwrap_err().to_string();
+        assert!(other.contains("no program for x86_64"), "{other}");
+        program(62, b"/lib64/ld-linux-x86-64.so.2");
+        let dynamic = check_elf(&file, "x86_64").unwrap_err().to_string();
+        assert!(dynamic.contains("not static"), "{dynamic}");
+        fs::write(&file, "#!/bin/sh\n").unwrap();
+        assert!(check_elf(&file, "x86_64").is_err());
+    }
 }

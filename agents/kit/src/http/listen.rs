@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::peer::Ends;
+
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
@@ -39,6 +41,8 @@ impl fmt::Display for Listen {
 #[derive(Debug)]
 pub struct Listener {
     sockets: Vec<Socket>,
+    /// Whether connections out of containers are refused at TCP ports.
+    is_guarded: bool,
 }
 
 #[derive(Debug)]
@@ -66,6 +70,7 @@ impl Listener {
     pub async fn bind_all(places: &[Listen]) -> io::Result<Self> {
         let mut listener = Self {
             sockets: Vec::new(),
+            is_guarded: false,
         };
         for place in places {
             let bound = match place {
@@ -75,6 +80,14 @@ impl Listener {
             bound.map_err(|err| io::Error::new(err.kind(), format!("{place}: {err}")))?;
         }
         Ok(listener)
+    }
+
+    /// Refuses connections to TCP ports that come out of containers with the machine's own network, and of tasks that
+    /// have their processes for themselves. A Unix socket is guarded by its mode.
+    #[must_use]
+    pub fn guarded(mut self) -> Self {
+        self.is_guarded = true;
+        self
     }
 
     async fn bind_unix(&mut self, path: &Path) -> io::Result<()> {
@@ -138,7 +151,13 @@ impl Listener {
         if accepts.is_empty() {
             return std::future::pending().await;
         }
-        futures_util::future::select_all(accepts).await.0
+        let mut accepted = futures_util::future::select_all(accepts).await.0?;
+        if let Stream::Tcp { guard, .. } = &mut accepted
+            && !self.is_guarded
+        {
+            *guard = None;
+        }
+        Ok(accepted)
     }
 }
 
@@ -193,13 +212,22 @@ impl Drop for Socket {
 
 #[derive(Debug)]
 pub(super) enum Stream {
-    Tcp(TokioIo<TcpStream>),
+    Tcp {
+        io: TokioIo<TcpStream>,
+        /// What is to be looked at before anything is answered.
+        guard: Option<Ends>,
+    },
     Unix(TokioIo<UnixStream>),
 }
 
 impl Stream {
     fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self::Tcp(TokioIo::new(stream)))
+        let guard = Some(Ends {
+            peer: stream.peer_addr()?,
+            own: stream.local_addr()?,
+        });
+        let io = TokioIo::new(stream);
+        Ok(Self::Tcp { io, guard })
     }
 }

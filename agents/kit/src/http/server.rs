@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use tokio_util::task::TaskTracker;
 
 use super::listen::Stream;
+use super::peer::{self, Ends};
 use super::{HttpError, Listener, Reply, Router};
 use crate::stop::Stop;
 
@@ -31,8 +32,13 @@ pub async fn serve<S: Send + Sync + 'static>(listener: Listener, router: Router<
             () = stop.requested() => break,
         };
         match accepted {
-            Ok(Stream::Tcp(io)) => {
-                connections.spawn(answer(io, Arc::clone(&router), stop.clone()));
+            Ok(Stream::Tcp { io, guard }) => {
+                let (router, stop) = (Arc::clone(&router), stop.clone());
+                connections.spawn(async move {
+                    if is_let_in(guard).await {
+                        answer(io, router, stop).await;
+                    }
+                });
             }
             Ok(Stream::Unix(io)) => {
                 connections.spawn(answer(io, Arc::clone(&router), stop.clone()));
@@ -50,6 +56,16 @@ pub async fn serve<S: Send + Sync + 'static>(listener: Listener, router: Router<
         () = stop.forced() => {}
         () = tokio::time::sleep(GRACE) => tracing::warn!("requests in flight were cut off"),
     }
+}
+
+async fn is_let_in(guard: Option<Ends>) -> bool {
+    let Some(ends) = guard else { return true };
+    let asked = tokio::task::spawn_blocking(move || peer::may_be_in_container(ends)).await;
+    let is_refused = asked.unwrap_or(true);
+    if is_refused {
+        tracing::warn!(peer = %ends.peer, "a connection out of a container was refused");
+    }
+    !is_refused
 }
 
 async fn answer<I, S>(io: I, router: Arc<Router<S>>, stop: Stop)

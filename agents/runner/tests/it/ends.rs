@@ -157,9 +157,21 @@ fn a_job_that_logs_too_much_is_killed() {
     assert!(outcome.log.len() <= 100_000, "{}", outcome.log.len());
 }
 
+/// A runner whose temp dir can be seen from outside, also after its end.
+fn with_temp_dir() -> Bed {
+    let seen = "mkdir -p $D/temp root/tmp/runner; mount --bind $D/temp root/tmp/runner";
+    Bed::with(&["--no-sshd"], seen)
+}
+
+/// The word about the job's end.
+fn mark(bed: &Bed) -> String {
+    let text = std::fs::read_to_string(bed.dir.path().join("temp/job.end")).unwrap();
+    text.trim().to_owned()
+}
+
 #[test]
 fn the_runner_ends_with_0_once_logs_and_last_state_are_taken() {
-    let mut bed = Bed::start();
+    let mut bed = with_temp_dir();
     assert_eq!(bed.outcome(&job("exit 5")).last().exit_status, Some(5));
     // Several last pulls are normal, for as long as no client has seen the raw log.
     for _ in 0..3 {
@@ -169,6 +181,28 @@ fn the_runner_ends_with_0_once_logs_and_last_state_are_taken() {
         .1
         .expect("the raw log is closed");
     assert_eq!(bed.exit_code(), 0);
+    assert_eq!(mark(&bed), "failed");
+}
+
+#[test]
+fn a_runner_leaves_its_word_in_order_or_not_at_all() {
+    let mut bed = with_temp_dir();
+    // As jobs do that tidy up.
+    let outcome = bed.outcome(&job("rm -rf /tmp/runner/*; echo tidy"));
+    assert_eq!(outcome.text(), "tidy\n");
+    bed.signal(Signal::SIGTERM);
+    assert_eq!((bed.exit_code(), mark(&bed).as_str()), (0, "done"));
+    let mut bed = with_temp_dir();
+    bed.start_job(&job("echo ready; sleep 1000"));
+    bed.pull_until(|so_far| so_far.text().contains("ready"));
+    assert_eq!(mark(&bed), "");
+    bed.signal(Signal::SIGTERM);
+    assert_eq!((bed.exit_code(), mark(&bed).as_str()), (1, ""));
+    // One that is killed comes to nothing, also after the end of its job.
+    let bed = with_temp_dir();
+    bed.outcome(&job("true"));
+    bed.signal(Signal::SIGKILL);
+    assert_eq!(mark(&bed), "");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::support::{Fake, Shim, eventually, fake, task};
+use crate::support::{Fake, Shim, eventually, fake, free_port, task};
 
 /// Makes the image if it is not there, and fails with the reason if that does not work.
 pub(crate) fn require_engine() {
@@ -43,6 +43,8 @@ pub(crate) fn container_exists(task: &Value) -> bool {
 }
 
 const GO: &str = "while [ ! -e /tmp/runner/go ]; do sleep 0.05; done";
+/// The word that a runner leaves of a job that was done.
+const DONE: &str = "echo done >/tmp/runner/job.end";
 
 fn go(shim: &Shim, task: &Value) {
     std::fs::write(shim.task_dir(task).join("runner/go"), "").unwrap();
@@ -50,7 +52,7 @@ fn go(shim: &Shim, task: &Value) {
 
 #[test]
 fn a_container_runs_until_its_runner_ends() {
-    let (_fake, shim) = shim(&format!("{GO}; exit 0"));
+    let (_fake, shim) = shim(&format!("{GO}; {DONE}; exit 0"));
     let config = task("docker-done");
     let id = shim.submit(&config);
     let running = shim.task_when(&id, "running");
@@ -76,6 +78,32 @@ fn a_container_runs_until_its_runner_ends() {
     assert!(container_exists(&running));
     assert_eq!(shim.remove(&id).status, 200);
     assert!(!container_exists(&running));
+}
+
+#[test]
+fn an_engine_that_tells_code_0_is_not_believed_without_the_runners_word() {
+    for (script, wanted) in [
+        // What is left of a container that was killed while its engine was away.
+        (
+            ": >/tmp/runner/default.log; echo >/tmp/runner/job.end",
+            "container_exited_with_error",
+        ),
+        ("true", "container_exited_with_error"),
+        (
+            "echo failed >/tmp/runner/job.end",
+            "container_exited_with_error",
+        ),
+        // A runner that leaves no word.
+        (": >/tmp/runner/default.log", "done_by_runner"),
+    ] {
+        let (_fake, shim) = shim(&format!("{script}; {GO}; exit 0"));
+        let id = shim.submit(&task("docker-word"));
+        go(&shim, &shim.task_when(&id, "running"));
+        let ended = shim.task_when(&id, "terminated");
+        assert_eq!(ended["termination_reason"], wanted, "{script}: {ended}");
+        let says_why = ended["termination_message"] != "";
+        assert_eq!(says_why, wanted != "done_by_runner", "{script}: {ended}");
+    }
 }
 
 #[test]
@@ -149,6 +177,30 @@ fn a_bridge_container_has_limits_and_mapped_ports() {
         "{{.State.Status}}",
     ]);
     assert_eq!(state, "exited");
+}
+
+#[test]
+fn a_container_with_the_machines_network_does_not_reach_the_shim() {
+    let port = free_port();
+    require_engine();
+    let ask = format!(
+        "wget -T 5 -q -O- http://127.0.0.1:{port}/api/healthcheck && echo reached; echo asked"
+    );
+    let fake = fake(&format!("{{ {ask}; }} >/tmp/runner/answer 2>&1; {GO}"));
+    let mut shim = Shim::new("docker", &fake.runner);
+    shim.flags = vec!["--shim-http-port".to_owned(), port];
+    shim.launch();
+    let running = shim.task_when(&shim.submit(&task("docker-port")), "running");
+    let answer = shim.task_dir(&running).join("runner/answer");
+    let read = || std::fs::read_to_string(&answer).unwrap_or_default();
+    eventually("the container has asked", || read().contains("asked"));
+    assert!(!read().contains("reached"), "{}", read());
+    assert!(
+        shim.log()
+            .contains("a connection out of a container was refused"),
+        "{}",
+        shim.log()
+    );
 }
 
 #[test]
@@ -230,7 +282,7 @@ fn a_container_without_a_shell_does_not_start() {
 
 #[test]
 fn containers_outlive_the_shim_and_are_found_again() {
-    let (_fake, mut shim) = shim(&format!("{GO}; exit 0"));
+    let (_fake, mut shim) = shim(&format!("{GO}; {DONE}; exit 0"));
     let mut config = task("docker-restart");
     config["network_mode"] = json!("bridge");
     let (first, second) = (shim.submit(&config), shim.submit(&task("docker-restart")));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Shim, eventually, fake, programs, task};
+use crate::support::{Shim, eventually, fake, free_port, programs, task};
 
 const IDLE: &str = "echo 1234 >$port_file.tmp; mv $port_file.tmp $port_file; exec sleep 1000";
 
@@ -52,6 +52,29 @@ fn the_socket_is_its_owners_alone_and_a_port_opens_only_when_asked_for() {
     let ports = String::from_utf8(ports.stdout).unwrap();
     let mark = format!("pid={},", shim.pid());
     assert!(!ports.contains(&mark), "{ports}");
+}
+
+#[test]
+fn a_port_is_not_for_processes_in_containers() {
+    let fake = fake(IDLE);
+    let port = free_port();
+    let mut shim = Shim::new("process", &fake.runner);
+    shim.flags = vec!["--shim-http-port".to_owned(), port.clone()];
+    shim.launch();
+    let url = format!("http://127.0.0.1:{port}/api/healthcheck");
+    let ask = |before: &[&str]| {
+        let words = [before, &["curl", "-s", &url]].concat();
+        let answer = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        String::from_utf8(answer.stdout).unwrap()
+    };
+    assert!(ask(&["env"]).contains("dstack-shim"), "{}", shim.log());
+    assert_eq!(ask(&["unshare", "--pid", "--fork"]), "");
+    assert!(
+        shim.log()
+            .contains("a connection out of a container was refused"),
+        "{}",
+        shim.log()
+    );
 }
 
 #[test]

@@ -4,8 +4,12 @@ home=/root/.dstack
 run=/run/dstack-shim
 bin=/usr/local/bin
 unit=/etc/systemd/system/dstack-shim.service
+# Who the shim is for: the instance, then account and key of its logins.
+holder=$home/host_holder
 say() { echo "dstack:$1=$2"; }
 fail() { echo "$1" >&2; exit 1; }
+# One at a time takes the host or leaves it; the lock goes with the script, and leaves no file.
+lock() { exec 9</root && if command -v flock >/dev/null 2>&1; then flock 9; fi; }
 has_systemd() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null 2>&1; }
 keeper_pid() {
 	pid=$(cat $run/keeper.pid 2>/dev/null) || return 1

@@ -4,9 +4,10 @@ for name in dstack-shim dstack-runner; do
 	chmod 755 $new
 	# SELinux lets systemd run nothing that was written by a login session.
 	chcon system_u:object_r:bin_t:s0 $new 2>/dev/null
-	if ! $new --version </dev/null >/dev/null 2>&1; then
+	if ! told=$($new --version </dev/null 2>&1); then
 		rm -f $new
-		fail "$name does not run here: is $bin mounted with noexec, or is the file for another processor?"
+		told=$(printf '%s' "$told" | tail -n 1 | cut -c -150)
+		fail "$name does not run here (${told:-it says nothing}): is $bin mounted with noexec, or is the file for another processor?"
 	fi
 	mv -f $new $bin/$name || exit 1
 done

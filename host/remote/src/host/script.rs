@@ -10,6 +10,7 @@ const COMMON: &str = include_str!("common.sh");
 pub(super) const PROBE: &str = include_str!("probe.sh");
 pub(super) const ADD_KEY: &str = include_str!("add_key.sh");
 pub(super) const REMOVE_KEY: &str = include_str!("remove_key.sh");
+pub(super) const CLAIM: &str = include_str!("claim.sh");
 pub(super) const CHECK: &str = include_str!("check.sh");
 pub(super) const INSTALL: &str = include_str!("install.sh");
 pub(super) const WAKE: &str = include_str!("wake.sh");
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn scripts_are_valid_for_sh() {
         for step in [
-            PROBE, ADD_KEY, REMOVE_KEY, CHECK, INSTALL, WAKE, INFO, CLEAR,
+            PROBE, CLAIM, ADD_KEY, REMOVE_KEY, CHECK, INSTALL, WAKE, INFO, CLEAR,
         ] {
             let mut sh = std::process::Command::new("sh");
             let script = with("", step);

@@ -157,6 +157,7 @@ pub(super) async fn prepare(
         ));
     };
     let setup = HostSetup {
+        instance: id.to_string(),
         public_key: project.public_key.trim().to_owned(),
         env: login.env.clone(),
         find_agent: cx.agents.finder(),
@@ -268,8 +269,14 @@ pub(super) async fn clear(
     }
     let mut answer = gone("the server has no key for the host any more");
     for at in ways {
-        match cx.machines.clear(&at, &project.public_key).await {
-            Ok(()) => return Ok(Answer::Ended),
+        let id = instance.id.to_string();
+        match cx.machines.clear(&at, &id, &project.public_key).await {
+            Ok(holder) => {
+                if let Some(holder) = holder {
+                    tracing::info!(instance = %id, holder, "the host is another instance's by now and stays as it is");
+                }
+                return Ok(Answer::Ended);
+            }
             Err(error) => {
                 let was_refused = error.is_final && !error.was_entered;
                 answer = refused(error);

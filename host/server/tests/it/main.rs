@@ -10,6 +10,7 @@ mod catalog;
 mod client;
 mod endpoints;
 mod exports;
+mod fleets;
 mod images;
 mod limits;
 mod metrics;

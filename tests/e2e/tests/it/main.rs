@@ -10,3 +10,4 @@ mod replicas;
 mod repos;
 mod slurm;
 mod ssh_fleets;
+mod ssh_hosts;

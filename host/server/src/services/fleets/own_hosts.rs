@@ -238,5 +238,20 @@ mod tests {
         let odd = json!({"user": "u", "identity_file": "k", "hosts": ["a"],
             "ssh_key": {"public": "ssh-rsa A", "private": "no key"}});
         assert!(refused(odd).starts_with("Unsupported key type."));
+        // One with a passphrase, which nobody can type on the server.
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key");
+        let made = std::process::Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "hush", "-f"])
+            .arg(&file)
+            .status();
+        assert!(
+            made.unwrap().success(),
+            "ssh-keygen, of openssh-client, is needed"
+        );
+        let private = std::fs::read_to_string(&file).unwrap();
+        let locked = json!({"user": "u", "identity_file": "k", "hosts": ["a"],
+            "ssh_key": {"public": "ssh-ed25519 A", "private": private}});
+        assert!(refused(locked).ends_with("without a passphrase."));
     }
 }
