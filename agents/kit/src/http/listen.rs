@@ -4,10 +4,13 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use hyper_util::rt::TokioIo;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+use nix::sys::stat::{Mode, fchmod};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::peer::Ends;
@@ -102,8 +105,7 @@ impl Listener {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             _ => {}
         }
-        let listener = UnixListener::bind(&short.path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let listener = bind_private(&short.path)?;
         let path = path.to_owned();
         self.sockets.push(Socket::Unix { listener, path });
         Ok(())
@@ -159,6 +161,17 @@ impl Listener {
         }
         Ok(accepted)
     }
+}
+
+/// A socket that never was anybody else's: its file has the mode from its first moment on, since Linux takes that of the
+/// socket itself.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&socket, Backlog::MAXCONN)?;
+    UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))
 }
 
 impl Socket {
