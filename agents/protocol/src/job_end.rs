@@ -1,9 +1,10 @@
 //! The word that a runner leaves when it has ended in order; the contract between our two agents.
 //!
-//! A shim knows how a container ended from its engine, and an engine that was away meanwhile may tell code 0 of a
-//! container that was killed. Hence the runner makes [`MARK_FILE`] in its temp dir before anything else there, filled
-//! with blanks, and as its very last act before it ends with code 0 writes the job's last state into it
-//! ([`JobState::word`]) and a newline.
+//! A runner ends with code 0 whatever its job came to, and also when an engine that comes back ends its container, if
+//! the server has asked how the job ended. A server that lost that answer asks the shim, which must not take the code for
+//! the job's; nor can it be sure of the code of a container that ended while the engine was away. Hence the runner makes
+//! [`MARK_FILE`] in its temp dir before anything else there, filled with blanks, and as its very last act before it ends
+//! with code 0 writes the job's last state into it ([`JobState::word`]) and a newline.
 //!
 //! | in the temp dir | what it says |
 //! |---|---|

@@ -12,7 +12,7 @@ use dstack_agent_protocol::runner::JobState;
 /// Who says that the code was 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Witness {
-    /// An engine, which may have been away when it happened and then tells 0 too.
+    /// An engine, which may have been away when it happened.
     Engine,
     /// Our own keeper, which was there.
     Keeper,
