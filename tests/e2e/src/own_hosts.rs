@@ -227,12 +227,11 @@ impl OwnHosts {
         fs::write(at("home/walker/.ssh/authorized_keys"), &key)?;
         fs::set_permissions(at("root"), PermissionsExt::from_mode(0o700))?;
         let accounts = "root:x:0:0:root:/root:/bin/sh\nwalker:x:4711:4711::/home/walker:/bin/sh\n\
-                        closed:x:4712:4711::/home/walker:/usr/sbin/nologin\n\
                         sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n";
         fs::write(at("etc/passwd"), accounts)?;
         fs::write(
             at("etc/shadow"),
-            "root:*:19000::::::\nwalker:*:19000::::::\nclosed:*:19000::::::\n",
+            "root:*:19000::::::\nwalker:*:19000::::::\n",
         )?;
         run(
             "chown",
@@ -252,7 +251,7 @@ impl OwnHosts {
             ],
         )?;
         let config = format!(
-            "Port 22\nPort 2222\nListenAddress 0.0.0.0\nPidFile none\nHostKey {}\nAuthorizedKeysFile .ssh/authorized_keys\nUsePAM no\n\
+            "Port 22\nListenAddress 0.0.0.0\nPidFile none\nHostKey {}\nAuthorizedKeysFile .ssh/authorized_keys\nUsePAM no\n\
              PasswordAuthentication no\nPermitRootLogin yes\nStrictModes no\n",
             host_key.display()
         );
@@ -329,15 +328,6 @@ impl OwnHosts {
             "ip",
             &["link", "set", &link, if is_in { "up" } else { "down" }],
         )
-    }
-
-    /// Makes this machine find no way to one address of a host, or find it again; other addresses stay.
-    ///
-    /// # Errors
-    /// If that fails.
-    pub fn hide(&self, address: &str, is_hidden: bool) -> Result<()> {
-        let what = if is_hidden { "add" } else { "del" };
-        run("ip", &["route", what, "unreachable", address])
     }
 
     /// Runs lines of `sh` as the host would: with its network, its mounts and its root.
@@ -525,21 +515,11 @@ impl OwnHosts {
         let space = self.namespace(number);
         drop(Command::new("ip").args(["netns", "del", &space]).status());
         let link = format!("{}v{number}", self.tag);
-        let mut ends = vec![vec!["link", "del", &link]];
-        let addresses = [
-            self.address(number),
-            self.other_address(number),
-            self.alias(number, 4),
-        ];
-        // Those that are hidden still.
-        ends.extend(
-            addresses
-                .iter()
-                .map(|address| vec!["route", "del", "unreachable", address]),
-        );
-        for end in ends {
-            drop(Command::new("ip").args(end).stderr(Stdio::null()).status());
-        }
+        let del = Command::new("ip")
+            .args(["link", "del", &link])
+            .stderr(Stdio::null())
+            .status();
+        drop(del);
     }
 }
 

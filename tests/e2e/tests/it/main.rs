@@ -10,4 +10,3 @@ mod replicas;
 mod repos;
 mod slurm;
 mod ssh_fleets;
-mod ssh_hosts;

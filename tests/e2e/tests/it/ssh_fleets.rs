@@ -14,25 +14,25 @@ use serde_json::{Value, json};
 
 use crate::dev_environments;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) fn server() -> Result<TestServer> {
+fn server() -> Result<TestServer> {
     TestServer::start(&[("DSTACK_LOCAL_BACKEND_ENABLED", "0")])
 }
 
 /// A fleet of these hosts; `more` are further lines of its top level.
-pub(crate) fn fleet(server: &TestServer, name: &str, hosts: &str, more: &str) -> Result<String> {
+fn fleet(server: &TestServer, name: &str, hosts: &str, more: &str) -> Result<String> {
     let text = format!("type: fleet\nname: {name}\n{more}ssh_config:\n{hosts}");
     server.file(&format!("{name}.dstack.yml"), &text)
 }
 
-pub(crate) fn instances(server: &TestServer, fleet: &str) -> Result<Vec<Value>> {
+fn instances(server: &TestServer, fleet: &str) -> Result<Vec<Value>> {
     let (status, fleet) = server.post("/api/project/main/fleets/get", &json!({ "name": fleet }))?;
     ensure!(status == 200, "{fleet}");
     Ok(fleet["instances"].as_array().cloned().unwrap_or_default())
 }
 
-pub(crate) fn task(name: &str, more: &str, lines: &[&str]) -> String {
+fn task(name: &str, more: &str, lines: &[&str]) -> String {
     let mut text = format!(
         "type: task\nname: {name}\nimage: {IMAGE}\nuser: root\n{more}resources:\n  cpu: x86:1..\n  memory: 100MB..\n  \
          disk: 1GB..\ncommands:\n"
