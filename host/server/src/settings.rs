@@ -231,6 +231,7 @@ impl Settings {
         let server_dir = read
             .text("DSTACK_SERVER_DIR")
             .map_or_else(|| home.join(".dstack/server"), PathBuf::from);
+        let outside = outside::outside(&read, &home)?;
         Ok(Self {
             home,
             database_url: read.secret("DSTACK_DATABASE_URL"),
@@ -318,7 +319,7 @@ impl Settings {
             agent_downloads: backends::agent_downloads(&read),
             backend_calls: backends::backend_calls(&read)?,
             catalog: catalog::catalog(&read, &server_dir)?,
-            outside: outside::outside(&read, &home)?,
+            outside,
             server_dir,
         })
     }
