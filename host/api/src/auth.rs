@@ -1,9 +1,10 @@
 //! Login by a browser.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A way to log in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OAuthProviderInfo {
     /// Name.
     pub name: String,
@@ -12,7 +13,7 @@ pub struct OAuthProviderInfo {
 }
 
 /// `POST /api/auth/get_next_redirect`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetNextRedirectRequest {
     /// What the provider gave to the browser.
     pub code: String,
@@ -21,7 +22,7 @@ pub struct GetNextRedirectRequest {
 }
 
 /// Answer of `POST /api/auth/get_next_redirect`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetNextRedirectResponse {
     /// Where the browser goes next: back to the command line that waits; none if no one waits.
     #[serde(default)]

@@ -70,6 +70,7 @@ pub use references::{EntityReference, InstanceSelector, Tags};
 pub use replica_groups::{GroupReplicas, ReplicaGroup, Router, RouterConfig};
 pub use run::{RunBase, RunConfiguration, RunKind};
 pub use scaling::{DEFAULT_WINDOW_SECONDS, ScalingSpec};
+pub(crate) use schema::Described;
 pub use schema::{SchemaType, json_schema};
 pub use service::{
     GatewayChoice, Https, OpenAiModel, Replication, ServiceConfiguration, ServiceModel, TgiModel,

@@ -1,5 +1,6 @@
 //! Error bodies, and the words clients act on.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::words::wire_enum;
@@ -25,7 +26,7 @@ wire_enum! {
 }
 
 /// One element of a 400 answer's `detail` list. Clients crash on any further key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
     /// What happened, for people.
     pub msg: String,
@@ -38,14 +39,14 @@ pub struct ErrorDetail {
 }
 
 /// Body of a 400 answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BadRequestBody {
     /// One element, or one per field to blame.
     pub detail: Vec<ErrorDetail>,
 }
 
 /// Body of a 403 or 404 answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeniedBody {
     /// The one error.
     pub detail: ErrorDetail,

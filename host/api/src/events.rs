@@ -1,6 +1,7 @@
 //! Events: what happened to what, and who did it.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -35,13 +36,14 @@ wire_enum! {
 }
 
 /// One thing an event is about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventTarget {
     /// A word of [`EventTargetType`]; newer servers may send others.
     #[serde(rename = "type")]
     pub kind: String,
     /// Project of the thing.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub project_id: Option<Uuid>,
     /// Its name, also after it was deleted.
     #[serde(default)]
@@ -50,23 +52,27 @@ pub struct EventTarget {
     #[serde(default)]
     pub is_project_deleted: Option<bool>,
     /// Id of the thing.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name of the thing.
     pub name: String,
 }
 
 /// An event as the API shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// What happened.
     pub message: String,
     /// When.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub recorded_at: Timestamp,
     /// Who did it; none is the server itself.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub actor_user_id: Option<Uuid>,
     /// Name, also after the user was deleted.
     #[serde(default)]
@@ -79,62 +85,80 @@ pub struct Event {
 }
 
 /// `POST /api/events/list`. At most one of the `target_*` and one of the `within_*` lists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListEventsRequest {
     /// Events about these projects.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_projects: Option<Vec<Uuid>>,
     /// Events about these users.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_users: Option<Vec<Uuid>>,
     /// Events about these fleets.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_fleets: Option<Vec<Uuid>>,
     /// Events about these instances.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_instances: Option<Vec<Uuid>>,
     /// Events about these runs.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_runs: Option<Vec<Uuid>>,
     /// Events about these job submissions.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_jobs: Option<Vec<Uuid>>,
     /// Events about these volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_volumes: Option<Vec<Uuid>>,
     /// Events about these gateways.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_gateways: Option<Vec<Uuid>>,
     /// Events about these gateway replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_gateway_replicas: Option<Vec<Uuid>>,
     /// Events about these secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_secrets: Option<Vec<Uuid>>,
     /// Events about these presets.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub target_presets: Option<Vec<Uuid>>,
     /// Events about anything in these projects.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub within_projects: Option<Vec<Uuid>>,
     /// Events about these fleets and their instances.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub within_fleets: Option<Vec<Uuid>>,
     /// Events about these runs and their jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub within_runs: Option<Vec<Uuid>>,
     /// Events about these gateways and their replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub within_gateways: Option<Vec<Uuid>>,
     /// Only events about these kinds of things.
     pub include_target_types: Option<Vec<EventTargetType>>,
     /// Only events by these users; null is the server itself.
+    #[schemars(with = "Option<Vec<Option<crate::schema::Id>>>")]
     pub actors: Option<Vec<Option<Uuid>>>,
     /// Cursor: time of the last row of the previous page.
     #[serde(with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub prev_recorded_at: Option<Timestamp>,
     /// Cursor: id of that row.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub prev_id: Option<Uuid>,
     /// Page size, 1 to 100.
     pub limit: u32,

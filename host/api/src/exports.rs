@@ -1,28 +1,31 @@
 //! Exports and imports: what projects lend to each other.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// A fleet or gateway of an export.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportedResource {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name in the project that lends it.
     pub name: String,
 }
 
 /// A project that imports.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportImport {
     /// Its name.
     pub project_name: String,
 }
 
 /// An export as the project that lends sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Export {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name, unique in the project.
     pub name: String,
@@ -39,9 +42,10 @@ pub struct Export {
 }
 
 /// An export as a project that borrows sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImportExport {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name.
     pub name: String,
@@ -55,16 +59,17 @@ pub struct ImportExport {
 }
 
 /// An import.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Import {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// What is imported.
     pub export: ImportExport,
 }
 
 /// Answer of `exports/list`; clients below 0.22 get the bare list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListExportsResponse {
     /// Oldest first.
     pub exports: Vec<Export>,
@@ -74,7 +79,7 @@ pub struct ListExportsResponse {
 }
 
 /// Answer of `imports/list`; clients below 0.22 get the bare list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListImportsResponse {
     /// Oldest first.
     pub imports: Vec<Import>,
@@ -84,7 +89,7 @@ pub struct ListImportsResponse {
 }
 
 /// `POST /api/project/{project}/exports/create`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CreateExportRequest {
     /// Name, unique in the project.
     pub name: String,
@@ -103,7 +108,7 @@ pub struct CreateExportRequest {
 }
 
 /// `POST /api/project/{project}/exports/update`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UpdateExportRequest {
     /// Which.
     pub name: String,
@@ -134,14 +139,14 @@ pub struct UpdateExportRequest {
 }
 
 /// `POST /api/project/{project}/exports/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteExportRequest {
     /// Which.
     pub name: String,
 }
 
 /// `POST /api/project/{project}/imports/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteImportRequest {
     /// Name of the export.
     pub export_name: String,

@@ -2,6 +2,7 @@
 
 use dstack_backend_types::InstanceOfferWithAvailability;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -46,7 +47,7 @@ impl FleetStatus {
 }
 
 /// What the user wants a fleet to be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FleetSpec {
     /// The configuration file's content.
     pub configuration: FleetConfiguration,
@@ -61,9 +62,10 @@ pub struct FleetSpec {
 }
 
 /// A fleet as the API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fleet {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name.
     pub name: String,
@@ -73,6 +75,7 @@ pub struct Fleet {
     pub spec: FleetSpec,
     /// When it was made.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub created_at: Timestamp,
     /// Status.
     pub status: FleetStatus,
@@ -84,7 +87,7 @@ pub struct Fleet {
 }
 
 /// What applying a [`FleetSpec`] would do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FleetPlan {
     /// Project.
     pub project_name: String,
@@ -99,6 +102,7 @@ pub struct FleetPlan {
     #[serde(default)]
     pub current_resource: Option<Fleet>,
     /// The first offers.
+    #[schemars(with = "Vec<crate::schema::InstanceOfferWithAvailability>")]
     pub offers: Vec<InstanceOfferWithAvailability>,
     /// How many offers there are.
     pub total_offers: u64,
@@ -111,7 +115,7 @@ pub struct FleetPlan {
 }
 
 /// `POST /api/fleets/list`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListFleetsRequest {
     /// Only this project.
@@ -122,8 +126,10 @@ pub struct ListFleetsRequest {
     pub include_imported: bool,
     /// Cursor: time of the last row of the previous page.
     #[serde(with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub prev_created_at: Option<Timestamp>,
     /// Cursor: id of that row.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub prev_id: Option<Uuid>,
     /// Page size, at most 100.
     pub limit: u32,
@@ -146,7 +152,7 @@ impl Default for ListFleetsRequest {
 }
 
 /// `POST /api/project/{project}/fleets/list`; the body may be absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListProjectFleetsRequest {
     /// Also fleets that other projects share.
@@ -154,24 +160,25 @@ pub struct ListProjectFleetsRequest {
 }
 
 /// `POST /api/project/{project}/fleets/get`; one of the two.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GetFleetRequest {
     /// Name of a fleet that is not deleted.
     pub name: Option<String>,
     /// Id, also of a deleted one.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub id: Option<Uuid>,
 }
 
 /// `POST /api/project/{project}/fleets/get_plan`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GetFleetPlanRequest {
     /// What the user wants.
     pub spec: FleetSpec,
 }
 
 /// The plan as the client saw it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplyFleetPlanInput {
     /// What the user wants.
     pub spec: FleetSpec,
@@ -181,7 +188,7 @@ pub struct ApplyFleetPlanInput {
 }
 
 /// `POST /api/project/{project}/fleets/apply`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplyFleetPlanRequest {
     /// The plan.
     pub plan: ApplyFleetPlanInput,
@@ -190,14 +197,14 @@ pub struct ApplyFleetPlanRequest {
 }
 
 /// `POST /api/project/{project}/fleets/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteFleetsRequest {
     /// Which; unknown names are ignored.
     pub names: Vec<String>,
 }
 
 /// `POST /api/project/{project}/fleets/delete_instances`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteFleetInstancesRequest {
     /// Fleet.
     pub name: String,

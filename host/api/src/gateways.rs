@@ -2,6 +2,7 @@
 
 use dstack_backend_types::BackendType;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use serde_json::Value;
@@ -26,7 +27,7 @@ wire_enum! {
 }
 
 /// `POST /api/project/{project}/gateways/list`; the body may be absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListGatewaysRequest {
     /// Also gateways that other projects share.
@@ -34,14 +35,14 @@ pub struct ListGatewaysRequest {
 }
 
 /// `POST /api/project/{project}/gateways/get`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetGatewayRequest {
     /// Name.
     pub name: String,
 }
 
 /// `POST /api/project/{project}/gateways/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteGatewaysRequest {
     /// Names; unknown ones are ignored.
     pub names: Vec<String>,
@@ -64,7 +65,7 @@ wire_enum! {
 }
 
 /// One machine of a gateway.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayReplica {
     /// Address.
     #[serde(default)]
@@ -73,12 +74,14 @@ pub struct GatewayReplica {
     pub replica_num: u32,
     /// Who made it.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::BackendType>")]
     pub backend: Option<BackendType>,
     /// Region.
     #[serde(default)]
     pub region: Option<String>,
     /// When it was made.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub created_at: Timestamp,
     /// Status.
     pub status: GatewayReplicaStatus,
@@ -88,18 +91,21 @@ pub struct GatewayReplica {
 }
 
 /// A gateway as the API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gateway {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name.
     pub name: String,
     /// Project.
     pub project_name: String,
     /// What the user wants.
+    #[schemars(with = "crate::config::GatewayConfiguration")]
     pub configuration: Value,
     /// When it was made.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub created_at: Timestamp,
     /// Status.
     pub status: GatewayStatus,
@@ -119,6 +125,7 @@ pub struct Gateway {
     pub replicas: Vec<GatewayReplica>,
     /// Deprecated, null.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::BackendType>")]
     pub backend: Option<BackendType>,
     /// Deprecated, null.
     #[serde(default)]
@@ -132,7 +139,7 @@ pub struct Gateway {
 }
 
 /// What a user wants, with the file it came from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewaySpec {
     /// The configuration.
     pub configuration: GatewayConfiguration,
@@ -142,14 +149,14 @@ pub struct GatewaySpec {
 }
 
 /// `POST /api/project/{project}/gateways/get_plan`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GetGatewayPlanRequest {
     /// What is wanted.
     pub spec: GatewaySpec,
 }
 
 /// What applying a specification would do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayPlan {
     /// Project.
     pub project_name: String,
@@ -167,7 +174,7 @@ pub struct GatewayPlan {
 }
 
 /// The part of a plan that is applied.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplyGatewayPlanInput {
     /// What is wanted.
     pub spec: GatewaySpec,
@@ -177,7 +184,7 @@ pub struct ApplyGatewayPlanInput {
 }
 
 /// `POST /api/project/{project}/gateways/apply`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplyGatewayPlanRequest {
     /// The plan.
     pub plan: ApplyGatewayPlanInput,
@@ -187,14 +194,14 @@ pub struct ApplyGatewayPlanRequest {
 }
 
 /// `POST /api/project/{project}/gateways/create`; deprecated.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateGatewayRequest {
     /// What is wanted.
     pub configuration: GatewayConfiguration,
 }
 
 /// `POST /api/project/{project}/gateways/set_default`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetDefaultGatewayRequest {
     /// Name.
     pub name: String,
@@ -204,7 +211,7 @@ pub struct SetDefaultGatewayRequest {
 }
 
 /// `POST /api/project/{project}/gateways/set_wildcard_domain`; deprecated.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetWildcardDomainRequest {
     /// Name.
     pub name: String,

@@ -3,6 +3,7 @@
 pub mod groups;
 
 use dstack_backend_types::BackendType;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::runs::{RunSpec, is_false};
@@ -21,7 +22,7 @@ wire_enum! {
 }
 
 /// `POST /api/project/{project}/gpus/list`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListGpusRequest {
     /// What the offers must satisfy.
     pub run_spec: RunSpec,
@@ -40,7 +41,7 @@ pub struct ListGpusRequest {
 }
 
 /// Smallest and largest value of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Span<T> {
     /// Smallest.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +52,7 @@ pub struct Span<T> {
 }
 
 /// Offers with the same GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuGroup {
     /// GPU's name.
     pub name: String,
@@ -72,9 +73,11 @@ pub struct GpuGroup {
     pub offer_price: Option<Span<f64>>,
     /// Backends, when not grouped by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::BackendType>>")]
     pub backends: Option<Vec<BackendType>>,
     /// Backend, when grouped by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<crate::schema::BackendType>")]
     pub backend: Option<BackendType>,
     /// Regions, when grouped by backend only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,7 +88,7 @@ pub struct GpuGroup {
 }
 
 /// Offers without GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuGroup {
     /// Architectures.
     pub cpu_arch: Vec<String>,
@@ -101,9 +104,11 @@ pub struct CpuGroup {
     pub spot: Vec<String>,
     /// Backends, when not grouped by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<crate::schema::BackendType>>")]
     pub backends: Option<Vec<BackendType>>,
     /// Backend, when grouped by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<crate::schema::BackendType>")]
     pub backend: Option<BackendType>,
     /// Regions, when grouped by backend only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,7 +119,7 @@ pub struct CpuGroup {
 }
 
 /// Answer of `gpus/list`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListGpusResponse {
     /// Groups with GPUs.
     pub gpus: Vec<GpuGroup>,

@@ -2,6 +2,7 @@
 
 use dstack_backend_types::{BackendType, GpuDriverInfo, InstanceType};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -125,22 +126,26 @@ wire_enum! {
 }
 
 /// An instance as the API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Instance {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Project that owns the fleet.
     pub project_name: String,
     /// Backend that made the machine; none while pending.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::BackendType>")]
     pub backend: Option<BackendType>,
     /// Machine type.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::InstanceType>")]
     pub instance_type: Option<InstanceType>,
     /// `<fleet>-<instance_num>`.
     pub name: String,
     /// Fleet.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub fleet_id: Option<Uuid>,
     /// Fleet's name.
     #[serde(default)]
@@ -169,9 +174,11 @@ pub struct Instance {
     pub termination_reason_message: Option<String>,
     /// When the row was made.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub created: Timestamp,
     /// When it ended.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub finished_at: Option<Timestamp>,
     /// Region.
     #[serde(default)]
@@ -190,6 +197,7 @@ pub struct Instance {
     pub busy_blocks: u32,
     /// GPU driver found on the machine.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::GpuDriverInfo>")]
     pub gpu_driver: Option<GpuDriverInfo>,
 }
 
@@ -198,12 +206,13 @@ const fn healthy() -> HealthStatus {
 }
 
 /// `POST /api/instances/list`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListInstancesRequest {
     /// Only these projects.
     pub project_names: Option<Vec<String>>,
     /// Only these fleets.
+    #[schemars(with = "Option<Vec<crate::schema::Id>>")]
     pub fleet_ids: Option<Vec<Uuid>>,
     /// Only instances that are not terminated.
     pub only_active: bool,
@@ -211,8 +220,10 @@ pub struct ListInstancesRequest {
     pub include_imported: bool,
     /// Cursor: time of the last row of the previous page.
     #[serde(with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub prev_created_at: Option<Timestamp>,
     /// Cursor: id of that row.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub prev_id: Option<Uuid>,
     /// Page size.
     pub limit: u32,
@@ -236,14 +247,15 @@ impl Default for ListInstancesRequest {
 }
 
 /// `POST /api/project/{project}/instances/get`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetInstanceRequest {
     /// Which.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
 }
 
 /// `POST /api/project/{project}/instances/get_instance_health_checks`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetInstanceHealthChecksRequest {
     /// Fleet.
     pub fleet_name: String,
@@ -251,9 +263,11 @@ pub struct GetInstanceHealthChecksRequest {
     pub instance_num: u32,
     /// Only reports made later.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub after: Option<Timestamp>,
     /// Only reports made earlier.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub before: Option<Timestamp>,
     /// At most this many.
     #[serde(default)]
@@ -261,17 +275,18 @@ pub struct GetInstanceHealthChecksRequest {
 }
 
 /// Answer of `get_instance_health_checks`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GetInstanceHealthChecksResponse {
     /// Newest first.
     pub health_checks: Vec<HealthCheck>,
 }
 
 /// One health check of an instance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthCheck {
     /// When it was made.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub collected_at: Timestamp,
     /// Its result.
     pub status: HealthStatus,
@@ -280,10 +295,11 @@ pub struct HealthCheck {
 }
 
 /// One finding of a health check.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthEvent {
     /// When it happened.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub timestamp: Timestamp,
     /// How bad it is.
     pub status: HealthStatus,

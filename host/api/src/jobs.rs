@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use dstack_backend_types::{InstanceOfferWithAvailability, Requirements, Secret};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -17,7 +18,7 @@ pub use dstack_backend_types::{JobProvisioningData, JobRuntimeData, NetworkMode,
 pub use status::{JobStatus, JobTerminationReason, RetryEvent, status_message};
 
 /// A port of the job that the client forwards.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AppSpec {
     /// Port in the container.
     pub port: u16,
@@ -35,7 +36,7 @@ pub struct AppSpec {
 }
 
 /// Who the commands run as. Names and numbers may be mixed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UnixUser {
     /// User number.
@@ -49,7 +50,7 @@ pub struct UnixUser {
 }
 
 /// Retry policy of a job, fixed when the run was submitted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Retry {
     /// What is retried.
     pub on_events: Vec<RetryEvent>,
@@ -61,7 +62,7 @@ pub struct Retry {
 }
 
 /// Key pair shared by the jobs of one replica. Stored, but never shown by the API.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSshKey {
     /// OpenSSH private key.
     pub private: Secret<String>,
@@ -106,7 +107,7 @@ wire_enum! {
 }
 
 /// A header of a probe's request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HttpHeader {
     /// Name.
     pub name: String,
@@ -115,7 +116,7 @@ pub struct HttpHeader {
 }
 
 /// A readiness probe with every default filled in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeSpec {
     /// Kind.
     #[serde(rename = "type")]
@@ -147,16 +148,17 @@ const fn get() -> HttpMethod {
 }
 
 /// One archive of files and where its content goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileArchiveMapping {
     /// Archive's id, as `files/upload_archive` answered it.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Path in the container; relative to the working folder, or absolute.
     pub path: String,
 }
 
 /// Everything one job needs, worked out from the run when it is submitted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSpec {
     /// Replica, from 0.
     #[serde(default)]
@@ -203,8 +205,10 @@ pub struct JobSpec {
     pub utilization_policy: Option<UtilizationPolicy>,
     /// Login for the image's registry.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::RegistryAuth>")]
     pub registry_auth: Option<RegistryAuth>,
     /// What the machine must have.
+    #[schemars(with = "crate::schema::Requirements")]
     pub requirements: Requirements,
     /// Retry policy.
     #[serde(default)]
@@ -263,14 +267,14 @@ fn workflow() -> String {
 }
 
 /// How far a probe got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
     /// Successes in a row.
     pub success_streak: u32,
 }
 
 /// How far the image is fetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImagePullProgress {
     /// Bytes fetched.
     pub downloaded_bytes: u64,
@@ -283,9 +287,10 @@ pub struct ImagePullProgress {
 }
 
 /// One try to run a job, as the API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSubmission {
     /// Id; version 4, since clients insist.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Number of the try, from 0.
     pub submission_num: u32,
@@ -294,12 +299,15 @@ pub struct JobSubmission {
     pub deployment_num: u32,
     /// When it was made.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub submitted_at: Timestamp,
     /// When the server last looked at it.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub last_processed_at: Timestamp,
     /// When it ended.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub finished_at: Option<Timestamp>,
     /// Seconds without connections.
     #[serde(default)]
@@ -320,9 +328,11 @@ pub struct JobSubmission {
     pub exit_status: Option<i64>,
     /// The machine.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::JobProvisioningData>")]
     pub job_provisioning_data: Option<JobProvisioningData>,
     /// What it got on the machine.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::JobRuntimeData>")]
     pub job_runtime_data: Option<JobRuntimeData>,
     /// What went wrong, for people.
     #[serde(default)]
@@ -336,7 +346,7 @@ pub struct JobSubmission {
 }
 
 /// How to reach a running job.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JobConnectionInfo {
     /// Name of the IDE.
@@ -358,7 +368,7 @@ pub struct JobConnectionInfo {
 }
 
 /// A job and its tries, as the API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Job {
     /// What it needs.
     pub job_spec: JobSpec,
@@ -370,11 +380,12 @@ pub struct Job {
 }
 
 /// A job that would be made, and the machines it could get.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobPlan {
     /// What it needs.
     pub job_spec: JobSpec,
     /// The first offers.
+    #[schemars(with = "Vec<crate::schema::InstanceOfferWithAvailability>")]
     pub offers: Vec<InstanceOfferWithAvailability>,
     /// How many offers there are.
     pub total_offers: u64,

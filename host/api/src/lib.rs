@@ -32,6 +32,7 @@ pub mod plugins;
 pub mod projects;
 pub mod repos;
 pub mod runs;
+pub mod schema;
 pub mod secrets;
 pub mod server_info;
 pub mod sshproxy;

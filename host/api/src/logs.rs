@@ -1,6 +1,7 @@
 //! Logs of jobs.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -17,10 +18,11 @@ wire_enum! {
 }
 
 /// A piece of log: bytes as they were written, usually with their line end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogEvent {
     /// When it was written.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub timestamp: Timestamp,
     /// Where it came from.
     pub log_source: LogEventSource,
@@ -52,7 +54,7 @@ impl LogEvent {
 }
 
 /// Answer of `logs/poll`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSubmissionLogs {
     /// This page.
     pub logs: Vec<LogEvent>,
@@ -65,17 +67,20 @@ pub struct JobSubmissionLogs {
 }
 
 /// `POST /api/project/{project}/logs/poll`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PollLogsRequest {
     /// Run.
     pub run_name: String,
     /// Job's try.
+    #[schemars(with = "crate::schema::Id")]
     pub job_submission_id: Uuid,
     /// Only what is later than this.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub start_time: Option<Timestamp>,
     /// Only what is earlier than this.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub end_time: Option<Timestamp>,
     /// Newest first.
     #[serde(default)]

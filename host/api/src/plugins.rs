@@ -1,10 +1,11 @@
 //! Backend plugins of this server (`/api/x/plugins/…`, ours, global admins only).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What the host knows about one plugin file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PluginInfo {
     /// Backend's type; the file's name where it could not be read.
     pub name: String,
@@ -36,7 +37,7 @@ pub struct PluginInfo {
 }
 
 /// What was counted of a plugin since the server began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PluginLoad {
     /// Calls that have ended.
@@ -58,14 +59,14 @@ pub struct PluginLoad {
 }
 
 /// Answer of `POST /api/x/plugins/list`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListPluginsResponse {
     /// Every file found, in search order.
     pub plugins: Vec<PluginInfo>,
 }
 
 /// Answer of `POST /api/x/plugins/reload`: names of backends, and what became of `config.yml`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReloadPluginsResponse {
     /// Not there before.
     pub added: Vec<String>,
@@ -84,14 +85,14 @@ pub struct ReloadPluginsResponse {
 }
 
 /// `POST /api/x/plugins/describe`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DescribePluginRequest {
     /// The backend.
     pub name: String,
 }
 
 /// What a plugin says of itself and of its configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PluginDescription {
     /// Its manifest.
     pub manifest: Value,

@@ -1,6 +1,7 @@
 //! Projects and their members.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -21,7 +22,7 @@ wire_enum! {
 }
 
 /// What a member may do beside the role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberPermissions {
     /// Make and change SSH fleets.
     pub can_manage_ssh_fleets: bool,
@@ -31,7 +32,7 @@ pub struct MemberPermissions {
 }
 
 /// A member of a project.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Member {
     /// Who.
     pub user: User,
@@ -42,9 +43,10 @@ pub struct Member {
 }
 
 /// A project as the API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Project {
     /// Id; version 4, since clients insist.
+    #[schemars(with = "crate::schema::Id")]
     pub project_id: Uuid,
     /// Name.
     pub project_name: String,
@@ -52,6 +54,7 @@ pub struct Project {
     pub owner: User,
     /// When it was made.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub created_at: Option<Timestamp>,
     /// Backends, without credentials.
     pub backends: Vec<BackendInfo>,
@@ -66,7 +69,7 @@ pub struct Project {
 }
 
 /// Answer of `projects/list` with `return_total_count`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectsInfoList {
     /// Projects that match, over all pages.
     #[serde(default)]
@@ -76,7 +79,7 @@ pub struct ProjectsInfoList {
 }
 
 /// `POST /api/projects/list`; the body may be absent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListProjectsRequest {
     /// Also public projects the caller has not joined.
@@ -89,8 +92,10 @@ pub struct ListProjectsRequest {
     pub name_pattern: Option<String>,
     /// Cursor: time of the last row of the previous page.
     #[serde(with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub prev_created_at: Option<Timestamp>,
     /// Cursor: id of that row.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub prev_id: Option<Uuid>,
     /// Page size, at most 2000.
     pub limit: u32,
@@ -114,7 +119,7 @@ impl Default for ListProjectsRequest {
 }
 
 /// `POST /api/projects/create`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateProjectRequest {
     /// Name.
     pub project_name: String,
@@ -127,14 +132,14 @@ pub struct CreateProjectRequest {
 }
 
 /// `POST /api/projects/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteProjectsRequest {
     /// Names.
     pub projects_names: Vec<String>,
 }
 
 /// Who gets which role.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberSetting {
     /// Name or e-mail address.
     pub username: String,
@@ -143,21 +148,21 @@ pub struct MemberSetting {
 }
 
 /// `POST /api/projects/{project}/set_members` (replaces all) and `add_members`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetProjectMembersRequest {
     /// Members.
     pub members: Vec<MemberSetting>,
 }
 
 /// `POST /api/projects/{project}/remove_members`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RemoveProjectMembersRequest {
     /// Names or e-mail addresses.
     pub usernames: Vec<String>,
 }
 
 /// `POST /api/projects/{project}/update`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UpdateProjectRequest {
     /// Whether any user may look and join.

@@ -1,13 +1,14 @@
 //! Repositories and the code that goes with a run.
 
 use dstack_backend_types::Secret;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Id of the repository that stands for "no repository".
 pub const VIRTUAL_REPO_ID: &str = "none";
 
 /// The repository as a run uses it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "repo_type", rename_all = "lowercase")]
 pub enum RunRepoData {
     /// A Git remote at a commit.
@@ -22,7 +23,7 @@ pub enum RunRepoData {
 }
 
 /// A Git remote at a commit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RemoteRunRepoData {
     /// Name of the repository.
     pub repo_name: String,
@@ -44,7 +45,7 @@ pub struct RemoteRunRepoData {
 }
 
 /// What a repository is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "repo_type", rename_all = "lowercase")]
 pub enum RepoInfo {
     /// A Git remote.
@@ -62,7 +63,7 @@ pub enum RepoInfo {
 }
 
 /// How to clone a Git remote.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RemoteRepoCreds {
     /// Address.
     pub clone_url: String,
@@ -75,7 +76,7 @@ pub struct RemoteRepoCreds {
 }
 
 /// A repository as the API lists it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RepoHead {
     /// Id.
     pub repo_id: String,
@@ -84,7 +85,7 @@ pub struct RepoHead {
 }
 
 /// A repository with the caller's credentials.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RepoHeadWithCreds {
     /// Id.
     pub repo_id: String,
@@ -96,7 +97,7 @@ pub struct RepoHeadWithCreds {
 }
 
 /// `POST /api/project/{project}/repos/init`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SaveRepoCredsRequest {
     /// Id.
     pub repo_id: String,
@@ -108,7 +109,7 @@ pub struct SaveRepoCredsRequest {
 }
 
 /// `POST /api/project/{project}/repos/get`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetRepoRequest {
     /// Id.
     pub repo_id: String,
@@ -117,7 +118,7 @@ pub struct GetRepoRequest {
 }
 
 /// `POST /api/project/{project}/repos/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteReposRequest {
     /// Which.
     pub repos_ids: Vec<String>,

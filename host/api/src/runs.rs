@@ -3,6 +3,7 @@
 mod status;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -14,7 +15,7 @@ use crate::words::wire_enum;
 pub use status::{RunStatus, RunTerminationReason};
 
 /// What the user wants to run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSpec {
     /// Name; none lets the server choose.
     #[serde(default)]
@@ -51,16 +52,17 @@ pub struct RunSpec {
 }
 
 /// The fleet a run uses.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunFleet {
     /// Id; version 4, since clients insist.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name.
     pub name: String,
 }
 
 /// A model that a service serves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceModelSpec {
     /// Name.
     pub name: String,
@@ -72,7 +74,7 @@ pub struct ServiceModelSpec {
 }
 
 /// Where a service is reached.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceSpec {
     /// Address; relative ones are joined with the server's.
     pub url: String,
@@ -85,9 +87,10 @@ pub struct ServiceSpec {
 }
 
 /// A run as the API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// Id; version 4, since clients insist.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Project.
     pub project_name: String,
@@ -98,9 +101,11 @@ pub struct Run {
     pub fleet: Option<RunFleet>,
     /// When it was submitted.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub submitted_at: Timestamp,
     /// When the server last looked at it.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub last_processed_at: Timestamp,
     /// Status.
     pub status: RunStatus,
@@ -134,6 +139,7 @@ pub struct Run {
     pub deleted: Option<bool>,
     /// When its schedule starts it next.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub next_triggered_at: Option<Timestamp>,
 }
 
@@ -148,7 +154,7 @@ wire_enum! {
 }
 
 /// What applying a [`RunSpec`] would do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunPlan {
     /// Project.
     pub project_name: String,
@@ -169,7 +175,7 @@ pub struct RunPlan {
 }
 
 /// `POST /api/runs/list`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListRunsRequest {
     /// Only this project.
@@ -186,8 +192,10 @@ pub struct ListRunsRequest {
     pub job_submissions_limit: Option<u32>,
     /// Cursor: time of the last row of the previous page.
     #[serde(with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub prev_submitted_at: Option<Timestamp>,
     /// Cursor: id of that row.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub prev_run_id: Option<Uuid>,
     /// Page size, at most 100.
     pub limit: u32,
@@ -213,17 +221,18 @@ impl Default for ListRunsRequest {
 }
 
 /// `POST /api/project/{project}/runs/get`; one of the two.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GetRunRequest {
     /// Name of a run that is not deleted.
     pub run_name: Option<String>,
     /// Id, also of a deleted one.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub id: Option<Uuid>,
 }
 
 /// `POST /api/project/{project}/runs/get_plan`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GetRunPlanRequest {
     /// What the user wants.
     pub run_spec: RunSpec,
@@ -253,7 +262,7 @@ pub(crate) const fn is_false(flag: &bool) -> bool {
 }
 
 /// The plan as the client saw it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplyRunPlanInput {
     /// What the user wants.
     pub run_spec: RunSpec,
@@ -263,7 +272,7 @@ pub struct ApplyRunPlanInput {
 }
 
 /// `POST /api/project/{project}/runs/apply`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplyRunPlanRequest {
     /// The plan.
     pub plan: ApplyRunPlanInput,
@@ -272,7 +281,7 @@ pub struct ApplyRunPlanRequest {
 }
 
 /// `POST /api/project/{project}/runs/stop`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StopRunsRequest {
     /// Which; unknown and finished ones are ignored.
     pub runs_names: Vec<String>,
@@ -281,7 +290,7 @@ pub struct StopRunsRequest {
 }
 
 /// `POST /api/project/{project}/runs/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteRunsRequest {
     /// Which; unknown ones are ignored.
     pub runs_names: Vec<String>,

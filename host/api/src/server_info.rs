@@ -1,5 +1,6 @@
 //! The server itself.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Version of the reference system whose API and behaviour this server speaks.
@@ -15,7 +16,7 @@ pub const CLIENT_HEADER: &str = "x-dstack-client";
 pub const API_VERSION_HEADER: &str = "x-api-version";
 
 /// `POST /api/server/get_info`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerInfo {
     /// Version of the reference system the server acts as.
     #[serde(default)]
@@ -23,7 +24,7 @@ pub struct ServerInfo {
 }
 
 /// `GET /healthcheck`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthcheckResponse {
     /// `running`.
     pub status: String,

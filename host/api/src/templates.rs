@@ -1,10 +1,11 @@
 //! Templates of runs, for forms.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// What a form asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TemplateParameter {
     /// Name of the run.
@@ -34,7 +35,7 @@ pub enum TemplateParameter {
 }
 
 /// A template of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename = "template")]
 pub struct UiTemplate {
     /// Name, unique among the templates.

@@ -2,13 +2,15 @@
 
 use dstack_backend_types::Secret;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// An extra token, without the token itself: only its hash is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenInfo {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name, unique for the user.
     pub name: String,
@@ -16,14 +18,16 @@ pub struct TokenInfo {
     pub scopes: Vec<String>,
     /// When it was made.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub created_at: Timestamp,
     /// When it ends; none is never.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub expires_at: Option<Timestamp>,
 }
 
 /// A new token; it is told this once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewToken {
     /// What is known of it later.
     #[serde(flatten)]
@@ -33,7 +37,7 @@ pub struct NewToken {
 }
 
 /// `POST /api/x/tokens/create`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateTokenRequest {
     /// Name, unique for the user.
     pub name: String,
@@ -41,11 +45,12 @@ pub struct CreateTokenRequest {
     pub scopes: Vec<String>,
     /// When it ends; none is never.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub expires_at: Option<Timestamp>,
 }
 
 /// `POST /api/x/tokens/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteTokenRequest {
     /// Name.
     pub name: String,

@@ -2,6 +2,7 @@
 
 use dstack_backend_types::Secret;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -18,21 +19,23 @@ wire_enum! {
 }
 
 /// What a user may do beside their roles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserPermissions {
     /// Make projects.
     pub can_create_projects: bool,
 }
 
 /// A user as the API shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct User {
     /// Id; version 4, since clients insist.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name.
     pub username: String,
     /// When it was made.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub created_at: Option<Timestamp>,
     /// Role on the whole server.
     pub global_role: GlobalRole,
@@ -49,14 +52,14 @@ pub struct User {
 }
 
 /// A user's token.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserTokenCreds {
     /// The token.
     pub token: Secret<String>,
 }
 
 /// A user with token and private key; only for the user and for global admins.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserWithCreds {
     /// The user.
     #[serde(flatten)]
@@ -69,7 +72,7 @@ pub struct UserWithCreds {
 }
 
 /// Answer of `users/list` with `return_total_count`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UsersInfoList {
     /// Users that match, over all pages.
     #[serde(default)]
@@ -79,7 +82,7 @@ pub struct UsersInfoList {
 }
 
 /// `POST /api/users/list`; the body may be absent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListUsersRequest {
     /// Answer with [`UsersInfoList`] instead of a bare list.
@@ -88,8 +91,10 @@ pub struct ListUsersRequest {
     pub name_pattern: Option<String>,
     /// Cursor: time of the last row of the previous page.
     #[serde(with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub prev_created_at: Option<Timestamp>,
     /// Cursor: id of that row.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub prev_id: Option<Uuid>,
     /// Page size, at most 2000.
     pub limit: u32,
@@ -111,14 +116,14 @@ impl Default for ListUsersRequest {
 }
 
 /// `POST /api/users/get_user`, `refresh_token` and `refresh_ssh_key`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetUserRequest {
     /// Name.
     pub username: String,
 }
 
 /// `POST /api/users/create` and `update`; an update replaces the whole state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateUserRequest {
     /// Name.
     pub username: String,
@@ -137,19 +142,21 @@ const fn yes() -> bool {
 }
 
 /// `POST /api/users/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteUsersRequest {
     /// Names.
     pub users: Vec<String>,
 }
 
 /// A public key that a user added.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PublicKeyInfo {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// When it was added.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub added_at: Timestamp,
     /// What the user calls it.
     pub name: String,
@@ -161,7 +168,7 @@ pub struct PublicKeyInfo {
 }
 
 /// `POST /api/users/public_keys/add`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddPublicKeyRequest {
     /// The line of the key in OpenSSH's form.
     pub key: String,
@@ -171,8 +178,9 @@ pub struct AddPublicKeyRequest {
 }
 
 /// `POST /api/users/public_keys/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeletePublicKeysRequest {
     /// Which; unknown ones are skipped.
+    #[schemars(with = "Vec<crate::schema::Id>")]
     pub ids: Vec<Uuid>,
 }

@@ -2,6 +2,7 @@
 
 use dstack_backend_types::{VolumeAttachmentData, VolumeProvisioningData};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -23,7 +24,7 @@ wire_enum! {
 }
 
 /// `POST /api/volumes/list`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListVolumesRequest {
     /// Only this project.
@@ -32,8 +33,10 @@ pub struct ListVolumesRequest {
     pub only_active: bool,
     /// Cursor: time of the last row of the previous page.
     #[serde(with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub prev_created_at: Option<Timestamp>,
     /// Cursor: id of that row.
+    #[schemars(with = "Option<crate::schema::Id>")]
     pub prev_id: Option<Uuid>,
     /// Page size, at most 100.
     pub limit: u32,
@@ -55,21 +58,21 @@ impl Default for ListVolumesRequest {
 }
 
 /// `POST /api/project/{project}/volumes/get`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetVolumeRequest {
     /// Name.
     pub name: String,
 }
 
 /// `POST /api/project/{project}/volumes/delete`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteVolumesRequest {
     /// Names; unknown ones are ignored.
     pub names: Vec<String>,
 }
 
 /// An instance that has a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeInstance {
     /// Name.
     pub name: String,
@@ -84,19 +87,21 @@ pub struct VolumeInstance {
 }
 
 /// A volume on an instance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeAttachment {
     /// Which.
     pub instance: VolumeInstance,
     /// How.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::VolumeAttachmentData>")]
     pub attachment_data: Option<VolumeAttachmentData>,
 }
 
 /// A volume as the API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Volume {
     /// Id.
+    #[schemars(with = "crate::schema::Id")]
     pub id: Uuid,
     /// Name.
     pub name: String,
@@ -105,14 +110,17 @@ pub struct Volume {
     /// Project.
     pub project_name: String,
     /// What the user wants, tagged by `backend`.
+    #[schemars(with = "crate::config::VolumeConfiguration")]
     pub configuration: Value,
     /// Whether it was made outside and only registered.
     pub external: bool,
     /// When it was made.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub created_at: Timestamp,
     /// When the server last looked at it.
     #[serde(with = "crate::time")]
+    #[schemars(with = "crate::schema::Time")]
     pub last_processed_at: Timestamp,
     /// Status.
     pub status: VolumeStatus,
@@ -123,12 +131,14 @@ pub struct Volume {
     pub deleted: bool,
     /// When.
     #[serde(default, with = "crate::time::option")]
+    #[schemars(with = "Option<crate::schema::Time>")]
     pub deleted_at: Option<Timestamp>,
     /// The provider's id.
     #[serde(default)]
     pub volume_id: Option<String>,
     /// What came out of making it.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::VolumeProvisioningData>")]
     pub provisioning_data: Option<VolumeProvisioningData>,
     /// US dollars so far.
     #[serde(default)]
@@ -138,12 +148,14 @@ pub struct Volume {
     pub attachments: Option<Vec<VolumeAttachment>>,
     /// Deprecated; the first attachment's.
     #[serde(default)]
+    #[schemars(with = "Option<crate::schema::VolumeAttachmentData>")]
     pub attachment_data: Option<VolumeAttachmentData>,
 }
 
 /// `POST /api/project/{project}/volumes/create`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateVolumeRequest {
     /// What the user wants, tagged by `backend`.
+    #[schemars(with = "crate::config::VolumeConfiguration")]
     pub configuration: Value,
 }

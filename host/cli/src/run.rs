@@ -40,6 +40,11 @@ pub trait Local {
     /// # Errors
     /// Why it does not answer, for people.
     fn describe(&self, file: &Path) -> Result<serde_json::Value, String>;
+    /// The OpenAPI document of the server's API.
+    ///
+    /// # Errors
+    /// If there is no server in this build.
+    fn api_document(&self) -> Result<serde_json::Value, String>;
 }
 
 /// A build without a server.
@@ -66,6 +71,9 @@ impl Local for ClientOnly {
         Self::refuse()
     }
     fn describe(&self, _file: &Path) -> Result<serde_json::Value, String> {
+        Self::refuse()
+    }
+    fn api_document(&self) -> Result<serde_json::Value, String> {
         Self::refuse()
     }
 }

@@ -57,6 +57,10 @@ impl Local for Host {
         })
     }
 
+    fn api_document(&self) -> Result<serde_json::Value, String> {
+        Ok(dstack_server::api_document())
+    }
+
     fn lock(&self, folder: &Path) -> Result<Vec<String>, String> {
         dstack_plugins::write_lock(folder)
             .map(|(lock, left_out)| {

@@ -114,14 +114,18 @@ pub fn run(
     // Made in any case, so that a specification that cannot become jobs is refused now, not when it fires.
     let jobs = jobs(&row, defaults, now, ids)?;
     let mut changes = Changes::default();
-    changes.event(format!("run submitted ({})", row.status), &[&row]);
+    let status = row.status.as_str().to_uppercase();
+    changes.event(format!("Run submitted. Status: {status}"), &[&row]);
     if next.is_none() {
         if jobs.is_empty() {
             // A service that starts at zero.
             changes.hint(Pipeline::Runs, row.id);
         }
         for job in jobs {
-            changes.event("job created", &[&job, &row]);
+            changes.event(
+                "Job created on run submission. Status: SUBMITTED",
+                &[&job, &row],
+            );
             changes.hint(Pipeline::JobsSubmitted, job.id);
             changes.new_jobs.push(job);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dstack_api::fleets::FleetStatus;
 use dstack_api::instances::{InstanceStatus, InstanceTerminationReason};
 use dstack_api::jobs::{JobStatus, JobTerminationReason};
 use dstack_api::runs::{RunStatus, RunTerminationReason};
@@ -13,6 +14,18 @@ use crate::changes::{
 use crate::model::{
     FleetRow, GatewayReplicaRow, GatewayRow, InstanceRow, JobRow, RunRow, VolumeRow,
 };
+
+/// `Run status changed SUBMITTED -> RUNNING`
+fn changed(what: &str, old: &str, new: &str) -> String {
+    let (old, new) = (old.to_uppercase(), new.to_uppercase());
+    format!("{what} status changed {old} -> {new}")
+}
+
+/// `. Termination reason: JOB_FAILED (why)`
+fn because(reason: &str, why: Option<&str>) -> String {
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    format!(". Termination reason: {}{why}", reason.to_uppercase())
+}
 
 /// Anything an event can be about.
 pub trait Target {
@@ -133,10 +146,7 @@ impl Changes {
     pub fn job_becomes(&mut self, job: &JobRow, next: JobStatus) {
         debug_assert!(job.status.can_become(next), "{} -> {next}", job.status);
         self.job(job).status = Some(next);
-        self.event(
-            format!("job status changed {} -> {next}", job.status),
-            &[job],
-        );
+        self.event(changed("Job", job.status.as_str(), next.as_str()), &[job]);
         if let Some(pipeline) = Pipeline::of_job(next) {
             self.hint(pipeline, job.id);
         }
@@ -155,10 +165,7 @@ impl Changes {
             "{} ends",
             job.status
         );
-        let told = message
-            .as_deref()
-            .map(|m| format!(": {m}"))
-            .unwrap_or_default();
+        let told = because(reason.as_str(), message.as_deref());
         let patch = self.job(job);
         patch.status = Some(JobStatus::Terminating);
         patch.termination_reason = Some(Some(reason));
@@ -171,10 +178,7 @@ impl Changes {
             self.end_probes.push(job.id);
         }
         self.event(
-            format!(
-                "job status changed {} -> terminating ({reason}){told}",
-                job.status
-            ),
+            changed("Job", job.status.as_str(), JobStatus::Terminating.as_str()) + &told,
             &[job],
         );
         self.hint(Pipeline::JobsTerminating, job.id);
@@ -190,7 +194,7 @@ impl Changes {
         );
         self.instance(instance).status = Some(next);
         self.event(
-            format!("instance status changed {} -> {next}", instance.status),
+            changed("Instance", instance.status.as_str(), next.as_str()),
             &[instance],
         );
         self.hint(Pipeline::Instances, instance.id);
@@ -203,32 +207,42 @@ impl Changes {
         reason: InstanceTerminationReason,
         message: Option<String>,
     ) {
-        let told = message
-            .as_deref()
-            .map(|m| format!(": {m}"))
-            .unwrap_or_default();
+        self.instance_ended(instance, InstanceStatus::Terminating, reason, message);
+        self.hint(Pipeline::Instances, instance.id);
+    }
+
+    /// Sets how an instance ends, with its event.
+    pub fn instance_ended(
+        &mut self,
+        instance: &InstanceRow,
+        next: InstanceStatus,
+        reason: InstanceTerminationReason,
+        message: Option<String>,
+    ) {
+        let told = because(reason.as_str(), message.as_deref());
         let patch = self.instance(instance);
-        patch.status = Some(InstanceStatus::Terminating);
+        patch.status = Some(next);
         patch.termination_reason = Some(Some(reason));
         patch.termination_reason_message = Some(message);
         self.event(
-            format!(
-                "instance status changed {} -> terminating ({reason}){told}",
-                instance.status
-            ),
+            changed("Instance", instance.status.as_str(), next.as_str()) + &told,
             &[instance],
         );
-        self.hint(Pipeline::Instances, instance.id);
+    }
+
+    /// Moves a fleet on, with its event.
+    pub fn fleet_becomes(&mut self, fleet: &FleetRow, next: FleetStatus) {
+        self.event(
+            changed("Fleet", fleet.status.as_str(), next.as_str()),
+            &[fleet],
+        );
     }
 
     /// Moves a run on, with its event.
     pub fn run_becomes(&mut self, run: &RunRow, next: RunStatus) {
         debug_assert!(run.status.can_become(next), "{} -> {next}", run.status);
         self.run(run).status = Some(next);
-        self.event(
-            format!("run status changed {} -> {next}", run.status),
-            &[run],
-        );
+        self.event(changed("Run", run.status.as_str(), next.as_str()), &[run]);
         self.hint(Pipeline::Runs, run.id);
     }
 
@@ -238,10 +252,8 @@ impl Changes {
         patch.status = Some(RunStatus::Terminating);
         patch.termination_reason = Some(Some(reason));
         self.event(
-            format!(
-                "run status changed {} -> terminating ({reason})",
-                run.status
-            ),
+            changed("Run", run.status.as_str(), RunStatus::Terminating.as_str())
+                + &because(reason.as_str(), None),
             &[run],
         );
         self.hint(Pipeline::Runs, run.id);

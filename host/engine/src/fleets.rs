@@ -63,7 +63,7 @@ pub fn plan(view: &View, ids: &mut Ids) -> Changes {
                 ..FleetPatch::of(fleet.id)
             };
             changes.fleets.push(patch);
-            changes.event("fleet status changed active -> terminating", &[&**fleet]);
+            changes.fleet_becomes(fleet, FleetStatus::Terminating);
             changes
         }
         FleetStatus::Submitted | FleetStatus::Active => consolidate(view, ids),
@@ -106,10 +106,7 @@ fn terminating(view: &View) -> Changes {
             deleted: Some(true),
             ..FleetPatch::of(fleet.id)
         });
-        changes.event(
-            "fleet status changed terminating -> terminated",
-            &[&**fleet],
-        );
+        changes.fleet_becomes(fleet, FleetStatus::Terminated);
     } else {
         changes.look_again = Some(Duration::from_secs(15));
     }
@@ -160,7 +157,7 @@ fn consolidate(view: &View, ids: &mut Ids) -> Changes {
         let row = new_instance(fleet, view.now, InstanceId(ids.uuid()));
         changes.hint(Pipeline::Instances, row.id);
         changes.event(
-            "instance created to reach the number of nodes",
+            "Instance created to reach the number of nodes. Instance status: PENDING",
             &[&row, &**fleet],
         );
         changes.new_instances.push(NewInstance {
@@ -199,7 +196,7 @@ fn consolidate(view: &View, ids: &mut Ids) -> Changes {
     }
     if attempt >= ATTEMPTS {
         changes.event(
-            "fleet consolidation stopped after 15 attempts; an update of the fleet resumes it",
+            "Fleet consolidation stopped after 15 attempts; an update of the fleet resumes it",
             &[&**fleet],
         );
     } else {
@@ -276,10 +273,7 @@ pub fn delete(view: &View, numbers: Option<&[u32]>) -> Result<Changes, InUse> {
             ..FleetPatch::of(view.fleet.id)
         };
         changes.fleets.push(patch);
-        changes.event(
-            "fleet status changed active -> terminating",
-            &[&*view.fleet],
-        );
+        changes.fleet_becomes(&view.fleet, FleetStatus::Terminating);
         changes.hint(Pipeline::Fleets, view.fleet.id);
     }
     Ok(changes)

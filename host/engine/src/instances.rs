@@ -391,7 +391,7 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
     }
     if instance.unreachable {
         changes.instance(instance).unreachable = Some(false);
-        changes.event("instance became reachable", &[instance]);
+        changes.event("Instance became reachable", &[instance]);
         changes.freed.push(instance.fleet_id);
         for job in &view.jobs {
             changes.hint(Pipeline::JobsRunning, job.id);
@@ -408,12 +408,13 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
             }
             let why = message
                 .as_deref()
-                .map(|m| format!(": {m}"))
+                .map(|m| format!(" ({m})"))
                 .unwrap_or_default();
             changes.event(
                 format!(
-                    "instance health changed {} -> {health}{why}",
-                    instance.health
+                    "Instance health changed {} -> {}{why}",
+                    instance.health.as_str().to_uppercase(),
+                    health.as_str().to_uppercase()
                 ),
                 &[instance],
             );
@@ -450,7 +451,7 @@ fn silent(view: &View, why: &str) -> Changes {
         return Changes::later(CHECK_AGAIN);
     }
     changes.instance(instance).unreachable = Some(true);
-    changes.event(format!("instance became unreachable: {why}"), &[instance]);
+    changes.event(format!("Instance became unreachable: {why}"), &[instance]);
     changes
 }
 
@@ -508,27 +509,14 @@ fn never_was(view: &View, reason: Reason, message: Option<String>) -> Changes {
 
 fn gone(view: &View, changes: &mut Changes, reason: Reason, message: Option<String>) {
     let instance = &view.instance;
-    let why = message
-        .as_deref()
-        .map(|m| format!(": {m}"))
-        .unwrap_or_default();
+    changes.instance_ended(instance, Status::Terminated, reason, message);
     let patch: &mut InstancePatch = changes.instance(instance);
-    patch.status = Some(Status::Terminated);
-    patch.termination_reason = Some(Some(reason));
-    patch.termination_reason_message = Some(message);
     patch.attempt = Some(None);
     patch.finished_at = Some(Some(view.now));
     // A host that could not be prepared stays in sight until its user has dealt with it.
     let failed = matches!(reason, Reason::Error | Reason::ProvisioningTimeout);
     let is_seen = failed && instance.ssh_host.is_some() && view.fleet.status == FleetStatus::Active;
     patch.deleted = Some(!is_seen);
-    changes.event(
-        format!(
-            "instance status changed {} -> terminated ({reason}){why}",
-            instance.status
-        ),
-        &[instance],
-    );
     if view.fleet.status == FleetStatus::Terminating {
         // Others are looked at by the clock: a fleet of thousands must not be read for each of its machines.
         changes.hint(Pipeline::Fleets, instance.fleet_id);

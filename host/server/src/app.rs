@@ -19,6 +19,7 @@ use crate::metrics::work::Happened;
 use crate::pipelines::Stats;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
+use crate::routes::panics::Panics;
 use crate::services::backends::Backends;
 use crate::services::fleets::Fleets;
 use crate::services::gateways::Gateways;
@@ -129,6 +130,7 @@ pub struct State {
     pub(crate) plugins: Plugins,
     pub(crate) agents: AgentFiles,
     pub(crate) metrics: Metrics,
+    pub(crate) panics: Panics,
     pub(crate) stats: Stats,
     /// What pipelines count for Prometheus.
     pub(crate) happened: Arc<Happened>,
@@ -185,6 +187,7 @@ impl App {
             settings.clone(),
         ));
         let pulls = Arc::new(Pulls::default());
+        let panics = Panics::default();
         Self(Arc::new(State {
             logs,
             version: compat::server_version(&settings.version),
@@ -235,7 +238,8 @@ impl App {
             store,
             keyring,
             clouds,
-            metrics: Metrics::new(&plugins, stats.clone()),
+            metrics: Metrics::new(&plugins, stats.clone(), panics.clone()),
+            panics,
             stats,
             happened: Arc::default(),
             plugins,

@@ -41,8 +41,9 @@ pub mod settings;
 mod start;
 pub mod tasks;
 
+pub use routes::openapi::document as api_document;
 pub use routes::router;
-pub use routes::table::{BodyKind, OperationInfo, operations};
+pub use routes::table::{BodyKind, MakeSchema, OperationInfo, operations};
 pub use services::backends::Backends;
 pub use services::keyring::{Keyring, KeyringError};
 pub use settings::{ProcessVars, Settings, SettingsError, Vars};

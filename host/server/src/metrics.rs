@@ -19,14 +19,16 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::pipelines::Stats;
+use crate::routes::panics::Panics;
 
 /// All metrics of the server.
 pub(crate) struct Metrics(Registry);
 
 impl Metrics {
-    /// With the numbers of the plugins and of the pipelines.
-    pub(crate) fn new(plugins: &Plugins, stats: Stats) -> Self {
+    /// With the numbers of the API, the plugins and the pipelines.
+    pub(crate) fn new(plugins: &Plugins, stats: Stats, panics: Panics) -> Self {
         let mut registry = Registry::default();
+        registry.register_collector(Box::new(OfRequests(panics)));
         registry.register_collector(Box::new(pipelines::OfPipelines(stats)));
         registry.register_collector(Box::new(OfPlugins(plugins.clone())));
         Self(registry)
@@ -37,6 +39,20 @@ impl Metrics {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.0)?;
         Ok(text)
+    }
+}
+
+#[derive(Debug)]
+struct OfRequests(Panics);
+
+impl Collector for OfRequests {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let about = (
+            "dstack_http_panics",
+            "Requests that ended by a fault of the program",
+        );
+        let count = [(Vec::new(), ConstCounter::new(self.0.count()))];
+        family(&mut encoder, about, MetricType::Counter, count)
     }
 }
 

@@ -12,7 +12,9 @@ mod later;
 mod logs;
 mod metrics;
 mod middle;
+pub(crate) mod openapi;
 mod own;
+pub(crate) mod panics;
 mod plugins;
 mod projects;
 mod repos;
@@ -31,6 +33,8 @@ use axum::routing::get;
 
 use crate::app::App;
 use crate::compat;
+use crate::compat::version::Version;
+use panics::Panics;
 use table::{BodyKind, Operation};
 
 /// Largest JSON body; a run with a long configuration is far below.
@@ -48,21 +52,33 @@ pub fn router(app: App) -> Router {
             usual = operation.route(usual, &app);
         }
     }
-    usual
+    let routes = usual
         .route("/healthcheck", get(server::healthcheck))
         .route("/metrics", get(metrics::show))
+        .route("/api/openapi.json", get(openapi::show))
         .merge(later::routes())
         .fallback(server::unknown)
         .method_not_allowed_fallback(server::wrong_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .merge(uploads.layer(DefaultBodyLimit::disable()))
+        .merge(uploads.layer(DefaultBodyLimit::disable()));
+    around(routes, version, &app.panics)
+        .merge(agents::routes())
+        .with_state(app)
+}
+
+/// What stands around all handlers.
+fn around<S: Clone + Send + Sync + 'static>(
+    routes: Router<S>,
+    version: Version,
+    panics: &Panics,
+) -> Router<S> {
+    routes
         .layer(from_fn(move |request, next| {
             compat::negotiate(version.clone(), request, next)
         }))
+        .layer(panics.layer())
         .layer(from_fn(middle::envelope))
         .layer(from_fn(rest::read_to_the_end))
-        .merge(agents::routes())
-        .with_state(app)
 }
 
 /// Every operation of the API.

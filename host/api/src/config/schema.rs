@@ -28,7 +28,7 @@ use super::{
 };
 
 /// A type that says what its values look like in a file.
-pub(super) trait Described {
+pub(crate) trait Described {
     /// The name under which other schemas refer to it; none for what is written where it is used.
     const NAME: Option<&'static str> = None;
 
@@ -55,6 +55,51 @@ impl<T: Described> JsonSchema for Definition<T> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         T::describe(generator)
+    }
+}
+
+/// Configurations as parts of what the API takes and gives.
+macro_rules! json_schema_by_description {
+    ($($type:ident),+ $(,)?) => {$(
+        impl JsonSchema for super::$type {
+            fn inline_schema() -> bool {
+                <Self as Described>::NAME.is_none()
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                Cow::Borrowed(<Self as Described>::NAME.unwrap_or(stringify!($type)))
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                <Self as Described>::describe(generator)
+            }
+        }
+    )+};
+}
+
+json_schema_by_description!(
+    FleetConfiguration,
+    GatewayConfiguration,
+    MountPoint,
+    Profile,
+    RunConfiguration,
+    UtilizationPolicy,
+    VolumeConfiguration,
+);
+
+impl Described for super::RunConfiguration {
+    const NAME: Option<&'static str> = Some("RunConfiguration");
+
+    fn describe(generator: &mut SchemaGenerator) -> Schema {
+        let cases = [
+            of::<TaskConfiguration>(generator),
+            of::<ServiceConfiguration>(generator),
+            of::<DevEnvironmentConfiguration>(generator),
+        ];
+        json_schema!({
+            "description": "A task, service or dev environment, by `type`.",
+            "oneOf": cases,
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! `dstack config`: configuration files looked at without a server.
+//! `dstack config`: configuration files and the API looked at without a server.
 
 mod check;
 mod kind;
@@ -24,12 +24,18 @@ enum Action {
     Check(check::Args),
     /// Print the JSON Schema of a file, for editors
     Schema(schema::Args),
+    /// Print the OpenAPI document of this version's HTTP API; servers have it at /api/openapi.json
+    Openapi,
 }
 
 pub(crate) fn run(args: &Args, cx: &mut Cx<'_>) -> Result<(), CliError> {
     match &args.action {
         Action::Check(args) => check::run(args, cx),
         Action::Schema(args) => schema::run(args, cx),
+        Action::Openapi => {
+            let document = cx.local.api_document().map_err(CliError::Message)?;
+            cx.ui.line(format!("{document:#}"))
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn replicas(
                 replica.num,
                 Some(replica),
                 group,
-                "for a retry",
+                "on retry",
                 changes,
                 ids,
             )?;
@@ -119,7 +119,10 @@ pub(super) fn submit(
             changes.guards.push(Guard::LatestSubmission(old.id));
             new.submission_num = old.submission_num + 1;
         }
-        changes.event(format!("job created {why}"), &[&new, run]);
+        changes.event(
+            format!("Job created {why}. Status: SUBMITTED"),
+            &[&new, run],
+        );
         changes.hint(Pipeline::JobsSubmitted, new.id);
         changes.new_jobs.push(new);
     }

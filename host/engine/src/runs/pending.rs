@@ -88,7 +88,7 @@ fn next_try(
                 replica.num,
                 Some(replica),
                 group,
-                "for a retry",
+                "on retry",
                 changes,
                 ids,
             )?;
@@ -111,7 +111,7 @@ fn next_round(
     {
         for _ in 0..least {
             let before = replicas.iter().find(|replica| replica.num == num);
-            again::submit(view, num, before, group, "by the schedule", changes, ids)?;
+            again::submit(view, num, before, group, "on new submission", changes, ids)?;
             num += 1;
         }
     }

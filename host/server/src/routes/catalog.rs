@@ -7,6 +7,7 @@ use axum::extract::State;
 use dstack_backend_catalog::{Catalog, CatalogError, Found, ProviderStatus, Refreshed, Search};
 use jiff::Timestamp;
 
+use super::documents as seen;
 use super::table::Operation;
 use crate::app::{App, now};
 use crate::error::ApiError;
@@ -68,10 +69,11 @@ pub(super) fn operations() -> Vec<Operation> {
     use Needs::{Read, Whole};
     vec![
         Operation::post("/api/x/catalog/status", Authenticated, Read, status)
-            .gives::<Vec<ProviderStatus>>(),
-        Operation::post("/api/x/catalog/refresh", GlobalAdmin, Whole, refresh).gives::<Refreshed>(),
+            .gives::<Vec<seen::ProviderStatus>>(),
+        Operation::post("/api/x/catalog/refresh", GlobalAdmin, Whole, refresh)
+            .gives::<seen::Refreshed>(),
         Operation::post("/api/x/catalog/search", Authenticated, Read, search)
-            .takes::<Search>()
-            .gives::<Found>(),
+            .takes::<seen::Search>()
+            .gives::<seen::Found>(),
     ]
 }

@@ -159,6 +159,7 @@ pub(super) fn operations() -> Vec<Operation> {
             Read,
             job_metrics,
         )
+        .asks::<JobMetricsQuery>()
         .gives::<JobMetrics>(),
     ]
 }

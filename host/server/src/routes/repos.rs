@@ -9,6 +9,7 @@ use dstack_api::files::{FileArchive, GetFileArchiveByHashRequest};
 use dstack_api::repos::{
     DeleteReposRequest, GetRepoRequest, RepoHead, RepoHeadWithCreds, SaveRepoCredsRequest,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::table::Operation;
@@ -62,8 +63,9 @@ fn no_form(error: MultipartRejection) -> ApiError {
 }
 
 /// Which repository the uploaded code is for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct UploadQuery {
+    /// Id of the repository.
     repo_id: String,
 }
 
@@ -140,6 +142,7 @@ pub(super) fn operations() -> Vec<Operation> {
             upload_code,
         )
         .takes_file()
+        .asks::<UploadQuery>()
         .gives::<()>(),
         Operation::post(
             "/api/files/get_archive_by_hash",

@@ -89,7 +89,7 @@ pub(super) fn operations() -> Vec<Operation> {
     vec![
         Operation::post("/api/server/get_info", Anyone, Read, get_info).gives::<ServerInfo>(),
         Operation::post("/api/backends/list_types", Anyone, Read, list_backend_types)
-            .gives::<Vec<BackendType>>(),
+            .gives::<Vec<dstack_api::schema::BackendType>>(),
         Operation::post(
             "/api/auth/list_providers",
             Anyone,

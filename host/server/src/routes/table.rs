@@ -7,6 +7,7 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::middleware::{Next, from_fn};
 use axum::routing::{MethodFilter, MethodRouter, on};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::app::App;
 use crate::extract::guard::{Guard, stand};
@@ -25,6 +26,13 @@ pub enum BodyKind {
     Multipart,
 }
 
+/// Makes the schema of a type, with references to those of others.
+pub type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
+
+fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
 /// An operation of the API, for documents and tests.
 #[derive(Debug, Clone)]
 pub struct OperationInfo {
@@ -38,6 +46,12 @@ pub struct OperationInfo {
     pub needs: Needs,
     /// What its body is.
     pub body: BodyKind,
+    /// What a JSON body looks like.
+    pub takes: Option<MakeSchema>,
+    /// What the query looks like, as an object.
+    pub asks: Option<MakeSchema>,
+    /// What the answer looks like.
+    pub gives: Option<MakeSchema>,
 }
 
 /// An operation with its handler.
@@ -65,6 +79,9 @@ impl Operation {
                 class,
                 needs,
                 body: BodyKind::None,
+                takes: None,
+                asks: None,
+                gives: None,
             },
             handler: on(filter, handler),
         }
@@ -101,19 +118,28 @@ impl Operation {
     }
 
     /// It takes JSON.
-    pub(crate) fn takes<T>(mut self) -> Self {
+    pub(crate) fn takes<T: JsonSchema>(mut self) -> Self {
         self.info.body = BodyKind::Json;
+        self.info.takes = Some(schema_of::<T>);
         self
     }
 
     /// It takes JSON, or nothing.
-    pub(crate) fn maybe<T>(mut self) -> Self {
+    pub(crate) fn maybe<T: JsonSchema>(mut self) -> Self {
         self.info.body = BodyKind::Optional;
+        self.info.takes = Some(schema_of::<T>);
         self
     }
 
     /// What it answers.
-    pub(crate) fn gives<T>(self) -> Self {
+    pub(crate) fn gives<T: JsonSchema>(mut self) -> Self {
+        self.info.gives = Some(schema_of::<T>);
+        self
+    }
+
+    /// What it takes in the query.
+    pub(crate) fn asks<T: JsonSchema>(mut self) -> Self {
+        self.info.asks = Some(schema_of::<T>);
         self
     }
 

@@ -116,26 +116,41 @@ fn events_are_found_by_every_filter() {
     );
     let messages = |filter: Value| -> Vec<String> {
         let events = server.ok("/api/events/list", filter);
-        let text = |event: &Value| event["message"].as_str().unwrap().to_lowercase();
+        let text = |event: &Value| event["message"].as_str().unwrap().to_owned();
         events.as_array().unwrap().iter().map(text).collect()
     };
     let job = &run["jobs"][0]["job_submissions"][0]["id"];
     for (filter, wanted) in [
-        (json!({"target_secrets": [secret["id"]]}), "secret created"),
-        (json!({"target_runs": [run["id"]]}), "run submitted"),
-        (json!({"target_jobs": [job]}), "job created"),
-        (json!({"target_fleets": [fleet["id"]]}), "fleet created"),
-        (json!({"target_projects": [project_id]}), "project created"),
-        (json!({"target_users": [admin_id]}), "user created"),
-        (json!({"within_runs": [run["id"]]}), "job created"),
-        (json!({"within_fleets": [fleet["id"]]}), "fleet created"),
-        (json!({"within_projects": [project_id]}), "secret created"),
+        (json!({"target_secrets": [secret["id"]]}), "Secret created"),
+        (
+            json!({"target_runs": [run["id"]]}),
+            "Run submitted. Status: SUBMITTED",
+        ),
+        (
+            json!({"target_jobs": [job]}),
+            "Job created on run submission. Status: SUBMITTED",
+        ),
+        (json!({"target_fleets": [fleet["id"]]}), "Fleet created"),
+        (json!({"target_projects": [project_id]}), "Project created"),
+        (json!({"target_users": [admin_id]}), "User created"),
+        (
+            json!({"within_runs": [run["id"]]}),
+            "Job created on run submission. Status: SUBMITTED",
+        ),
+        (json!({"within_fleets": [fleet["id"]]}), "Fleet created"),
+        (json!({"within_projects": [project_id]}), "Secret created"),
         (
             json!({"include_target_types": ["secret"]}),
-            "secret created",
+            "Secret created",
         ),
-        (json!({"actors": [null]}), "job created"),
-        (json!({"actors": [admin_id]}), "run submitted"),
+        (
+            json!({"actors": [null]}),
+            "Job created on run submission. Status: SUBMITTED",
+        ),
+        (
+            json!({"actors": [admin_id]}),
+            "Run submitted. Status: SUBMITTED",
+        ),
     ] {
         let found = messages(filter.clone());
         assert!(

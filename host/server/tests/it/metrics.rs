@@ -45,6 +45,7 @@ fn metrics_want_their_token_if_there_is_one() {
     );
     // Nothing to do, and all of it counted.
     for line in [
+        "dstack_http_panics_total 0",
         "dstack_pipeline_queue{pipeline=\"runs\"} 0.0",
         "dstack_pipeline_lag_seconds{pipeline=\"instances\"} 0.0",
         "dstack_pipeline_running{pipeline=\"jobs_submitted\"} 0.0",
