@@ -1,5 +1,7 @@
 //! Errors of every operation have the shapes that clients take apart: 400 and 422 a list, 401 a text, 403 and 404 an object.
 
+use std::collections::BTreeMap;
+
 use dstack_server::roles::Class;
 use dstack_server::{BodyKind, OperationInfo, operations};
 use serde_json::{Value, json};
@@ -81,7 +83,7 @@ fn every_operation_tells_errors_in_their_shapes() {
     let server = TestServer::start(&[]);
     let document = dstack_server::api_document();
     let admin = format!("Bearer {ADMIN}");
-    let mut wrong = Vec::new();
+    let (mut wrong, mut known) = (Vec::new(), BTreeMap::new());
     for of in operations() {
         let mut check = |what: &str, answer: Answer, status: u16| {
             let method = of.method.as_str().to_ascii_lowercase();

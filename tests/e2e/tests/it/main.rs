@@ -1,5 +1,6 @@
 //! End to end: the built `dstack`, the local backend's `.so`, shim and runner.
 
+mod api_document;
 mod chaos;
 mod crash;
 mod dev_environments;
