@@ -1,18 +1,19 @@
 //! Why a run is placed where it is, or nowhere: `POST /api/x/project/{project}/runs/explain` (ours).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::runs::RunSpec;
 
 /// What is asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainRunRequest {
     /// The run, as for a plan.
     pub run_spec: RunSpec,
 }
 
 /// What a candidate is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CandidateKind {
     /// A fleet.
@@ -26,7 +27,7 @@ pub enum CandidateKind {
 }
 
 /// Something that a job could be placed on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
     /// What it is.
     pub kind: CandidateKind,
@@ -68,7 +69,7 @@ impl Candidate {
 }
 
 /// The candidates of one job of the run; jobs that ask for the same stand once.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedJob {
     /// Its name.
     pub job: String,

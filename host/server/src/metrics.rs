@@ -47,12 +47,13 @@ struct OfRequests(Panics);
 
 impl Collector for OfRequests {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let about = (
+        let metric = encoder.encode_descriptor(
             "dstack_http_panics",
             "Requests that ended by a fault of the program",
-        );
-        let count = [(Vec::new(), ConstCounter::new(self.0.count()))];
-        family(&mut encoder, about, MetricType::Counter, count)
+            None,
+            MetricType::Counter,
+        )?;
+        ConstCounter::new(self.0.count()).encode(metric)
     }
 }
 

@@ -63,6 +63,70 @@ const ON_PURPOSE: &[(&str, &str)] = &[
         "VastAIProfileOptions: requests must have type",
         "theirs are told apart by this word too, so it must be there",
     ),
+    (
+        "ReplicaGroup-Output: answers may leave out replicas",
+        "configurations have one schema, that of files, which may leave it out",
+    ),
+    (
+        "Volume.configuration: answers may leave out region",
+        "configurations have one schema, that of files, which may leave it out",
+    ),
+    (
+        "ReplicaGroup-Input.replicas",
+        "a range of replicas ends there too; only its schema does not say so",
+    ),
+    (
+        "ReplicaGroup-Output.replicas.max: no null",
+        "a range of replicas ends there too; only its schema does not say so",
+    ),
+    (
+        "RunSpec-Input.configuration.replicas",
+        "a range of replicas ends there too; only its schema does not say so",
+    ),
+    (
+        "RunSpec-Output.configuration.replicas.max: no null",
+        "a range of replicas ends there too; only its schema does not say so",
+    ),
+    (
+        "RunPlan.effective_run_spec.configuration.replicas.max: no null",
+        "a range of replicas ends there too; only its schema does not say so",
+    ),
+    (
+        "ReplicaGroup-Input.scaling.window: some words only",
+        "other windows are refused there too; only its schema does not say so",
+    ),
+    (
+        "ReplicaGroup-Output.scaling.window: some words only",
+        "other windows are refused there too; only its schema does not say so",
+    ),
+    (
+        "RunSpec-Input.configuration.scaling.window: some words only",
+        "other windows are refused there too; only its schema does not say so",
+    ),
+    (
+        "RunSpec-Output.configuration.scaling.window: some words only",
+        "other windows are refused there too; only its schema does not say so",
+    ),
+    (
+        "RunPlan.effective_run_spec.configuration.scaling.window: some words only",
+        "other windows are refused there too; only its schema does not say so",
+    ),
+    (
+        "ReplicaGroup-Output.router.type: some words only",
+        "there are no other routers",
+    ),
+    (
+        "RunSpec-Input.configuration.repos[]: requests must have local_path",
+        "one of `local_path` and `url` is needed there too",
+    ),
+    (
+        "UITemplate",
+        "the schema of a struct with a tag does not tell the tag; it is always written",
+    ),
+    (
+        "VastAIProfileOptions: ours does not say which fields",
+        "requirements keep options for their backend as they are",
+    ),
 ];
 
 #[test]
