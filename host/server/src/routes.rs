@@ -52,6 +52,10 @@ pub fn router(app: App) -> Router {
             usual = operation.route(usual, &app);
         }
     }
+    // A method that they do not take is told before anybody is asked for a token.
+    let uploads = uploads
+        .method_not_allowed_fallback(server::wrong_method)
+        .layer(DefaultBodyLimit::disable());
     let routes = usual
         .route("/healthcheck", get(server::healthcheck))
         .route("/metrics", get(metrics::show))
@@ -60,7 +64,7 @@ pub fn router(app: App) -> Router {
         .fallback(server::unknown)
         .method_not_allowed_fallback(server::wrong_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .merge(uploads.layer(DefaultBodyLimit::disable()));
+        .merge(uploads);
     around(routes, version, &app.panics)
         .merge(agents::routes())
         .with_state(app)

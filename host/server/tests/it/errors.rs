@@ -83,7 +83,8 @@ fn every_operation_tells_errors_in_their_shapes() {
     let server = TestServer::start(&[]);
     let document = dstack_server::api_document();
     let admin = format!("Bearer {ADMIN}");
-    let (mut wrong, mut known) = (Vec::new(), BTreeMap::new());
+    let mut known: BTreeMap<String, jsonschema::Validator> = BTreeMap::new();
+    let mut wrong = Vec::new();
     for of in operations() {
         let mut check = |what: &str, answer: Answer, status: u16| {
             let method = of.method.as_str().to_ascii_lowercase();
