@@ -20,7 +20,6 @@ mod openapi;
 mod resources;
 mod roles;
 mod runs;
-mod schemathesis;
 mod support;
 mod tokens;
 mod uploads;

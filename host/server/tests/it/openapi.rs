@@ -1,6 +1,6 @@
 //! Our OpenAPI document: whole in itself, and with every path, field and type of the compatible server's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -629,20 +629,6 @@ fn joined(left: &[Node], right: &[Node]) -> Vec<Node> {
                 }
             }
             all.push(node);
-        }
-    }
-    all
-}
-
-/// Values by a path with the names of parameters.
-pub(crate) fn by_path(document: &Value) -> BTreeMap<(String, String), Value> {
-    let mut all = BTreeMap::new();
-    for (path, item) in document["paths"].as_object().unwrap() {
-        for (method, operation) in item.as_object().unwrap() {
-            all.insert(
-                (method.to_ascii_uppercase(), path.clone()),
-                operation.clone(),
-            );
         }
     }
     all
