@@ -233,7 +233,7 @@ impl Settings {
             .map_or_else(|| home.join(".dstack/server"), PathBuf::from);
         let outside = outside::outside(&read, &home)?;
         Ok(Self {
-            home,
+            home: home.clone(),
             database_url: read.secret("DSTACK_DATABASE_URL"),
             database_use: database::database_use(&read)?,
             host: read.text_or("DSTACK_SERVER_HOST", "127.0.0.1"),

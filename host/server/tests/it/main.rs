@@ -12,7 +12,6 @@ mod endpoints;
 mod errors;
 mod exports;
 mod fleets;
-mod fuzz;
 mod images;
 mod limits;
 mod metrics;
