@@ -31,24 +31,32 @@ pub(crate) fn writable_by_others(path: &Path, what: &str) -> Option<String> {
         Ok(metadata) => metadata,
         Err(error) => return Some(format!("cannot look at the {what}: {error}")),
     };
-    let (uid, mode) = (metadata.uid(), metadata.mode());
-    if uid != 0 && uid != Uid::effective().as_raw() {
+    let own = (
+        Uid::effective().as_raw(),
+        nix::unistd::Gid::effective().as_raw(),
+    );
+    let (owner, mode) = ((metadata.uid(), metadata.gid()), metadata.mode());
+    untrusted(what, owner, mode, own)
+}
+
+/// The rule itself: owner and process are each a user and a group.
+fn untrusted(what: &str, owner: (u32, u32), mode: u32, own: (u32, u32)) -> Option<String> {
+    let (uid, gid) = owner;
+    if uid != 0 && uid != own.0 {
         return Some(format!(
             "the {what} belongs to user {uid}, neither root nor the user of this process; chown it"
         ));
     }
-    // The group may write if it is the owner's alone in practice: user-private groups make umask 002 common.
-    let group_is_private = metadata.gid() == nix::unistd::Gid::effective().as_raw();
     if mode & 0o002 != 0 {
         return Some(format!(
             "the {what} is writable by everybody (mode {:04o}); chmod o-w it",
             mode & 0o7777
         ));
     }
-    if mode & 0o020 != 0 && !group_is_private {
+    // The group may write if it is the owner's alone in practice: user-private groups make umask 002 common.
+    if mode & 0o020 != 0 && gid != own.1 {
         return Some(format!(
-            "the {what} is writable by group {} (mode {:04o}); chmod g-w it",
-            metadata.gid(),
+            "the {what} is writable by group {gid} (mode {:04o}); chmod g-w it",
             mode & 0o7777
         ));
     }
@@ -69,4 +77,35 @@ pub(crate) fn stamp(file: &Inspected) -> Option<Stamp> {
         metadata.mtime(),
         metadata.mtime_nsec(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::untrusted;
+
+    /// The process is user 1000 of group 1000.
+    fn problem(owner: (u32, u32), mode: u32) -> String {
+        untrusted("file", owner, mode, (1000, 1000)).unwrap_or_default()
+    }
+
+    #[test]
+    fn only_root_and_the_process_may_write() {
+        for (owner, mode) in [
+            ((1000, 1000), 0o100_644),
+            ((1000, 1000), 0o100_664),
+            ((0, 0), 0o100_755),
+            ((0, 1000), 0o100_775),
+        ] {
+            assert_eq!(problem(owner, mode), "", "{owner:?} {mode:o}");
+        }
+        for (owner, mode, words) in [
+            ((1001, 1000), 0o100_600, "belongs to user 1001"),
+            ((1000, 1000), 0o100_646, "by everybody (mode 0646)"),
+            ((0, 50), 0o100_664, "by group 50 (mode 0664)"),
+            ((1000, 0), 0o100_664, "by group 0"),
+        ] {
+            let found = problem(owner, mode);
+            assert!(found.contains(words), "{owner:?} {mode:o}: {found}");
+        }
+    }
 }

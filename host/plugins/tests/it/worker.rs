@@ -246,7 +246,29 @@ async fn noise_naps_and_threads_do_no_harm() {
 async fn a_process_is_confined() {
     let bad = bad();
     let text = health(&bad.open("confinement").await).await.unwrap();
-    assert_eq!(text, format!("{} 1024 0 []", 512 << 20));
+    assert_eq!(text, format!("{} 1024 0 1 []", 512 << 20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_ends_again_and_again_is_not_started_without_end() {
+    let mut limits = limits();
+    limits.worker.starts_per_minute = 2;
+    let bad = Bad::with(limits, Isolation::Process);
+    let (abort, good) = (bad.open("abort").await, bad.open("good").await);
+    for _ in 0..2 {
+        let error = health(&abort).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Transport);
+    }
+    let error = health(&good).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(
+        error
+            .to_string()
+            .contains("its process ended 2 times within a minute")
+            && error.error.retry_after_ms.is_some(),
+        "{error}"
+    );
+    assert_eq!(bad.plugins.stats()["misbehaving"].respawns, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

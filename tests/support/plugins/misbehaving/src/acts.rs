@@ -64,7 +64,7 @@ pub(crate) fn child_left() {
     }
 }
 
-/// Memory and file limits, and the names of variables that begin with `DSTACK_`.
+/// Memory and file limits, whether privileges can be gained (1: never), and the names of variables that begin with `DSTACK_`.
 pub(crate) fn confinement() -> String {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let limit = |name: &str| {
@@ -73,15 +73,21 @@ pub(crate) fn confinement() -> String {
             .unwrap_or_default()
             .to_owned()
     };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let privileges = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NoNewPrivs:"))
+        .unwrap_or_default();
     let variables: Vec<String> = std::env::vars()
         .map(|(name, _)| name)
         .filter(|name| name.starts_with("DSTACK_"))
         .collect();
     format!(
-        "{} {} {} [{}]",
+        "{} {} {} {} [{}]",
         limit("Max address space"),
         limit("Max open files"),
         limit("Max core file size"),
+        privileges.trim(),
         variables.join(",")
     )
 }
