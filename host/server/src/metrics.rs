@@ -222,3 +222,44 @@ fn isolation(isolation: Option<Isolation>) -> &'static str {
         None => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use dstack_plugins::PluginStats;
+
+    use super::{COUNTS, LOADS};
+
+    #[test]
+    fn each_number_has_its_name_which_operators_find_in_the_guide() {
+        let stats = PluginStats {
+            respawns: 1,
+            deaths: 2,
+            breaker_opened: 3,
+            is_breaker_open: true,
+            running: 4,
+            waiting: 5,
+            lost_threads: 6,
+            ..PluginStats::default()
+        };
+        let counts = COUNTS.map(|(name, _, count)| (format!("{name}_total"), count(&stats)));
+        let loads = LOADS.map(|(name, _, load)| (name.to_owned(), load(&stats) as u64));
+        let shown: BTreeMap<String, u64> = counts.into_iter().chain(loads).collect();
+        let wanted = [
+            ("dstack_backend_respawns_total", 1),
+            ("dstack_backend_deaths_total", 2),
+            ("dstack_backend_breaker_opened_total", 3),
+            ("dstack_backend_breaker_open", 1),
+            ("dstack_backend_calls_running", 4),
+            ("dstack_backend_calls_waiting", 5),
+            ("dstack_backend_lost_threads", 6),
+        ];
+        let wanted = wanted.map(|(name, number)| (name.to_owned(), number));
+        assert_eq!(shown, wanted.into());
+        let guide = include_str!("../../docs/plugins.md");
+        for name in shown.keys() {
+            assert!(guide.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+}

@@ -112,3 +112,61 @@ impl ExternalService for SshCommands {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dstack_backend_types::ErrorKind;
+    use dstack_backend_types::services::SshHop;
+    use dstack_plugins::Caller;
+    use dstack_remote::{HostKeyRule, MemoryHostKeys, RemoteError};
+
+    use super::{SshCommands, reason};
+
+    fn rule(host_key: Option<&str>, known_as: Option<&str>) -> String {
+        let commands = SshCommands::new(Arc::new(MemoryHostKeys::default()));
+        let caller = Caller {
+            backend: "slurm".to_owned(),
+            project: Some("p1".to_owned()),
+            call: 1,
+        };
+        let hop = SshHop {
+            host: "login".to_owned(),
+            host_key: host_key.map(str::to_owned),
+            known_as: known_as.map(str::to_owned),
+            ..SshHop::default()
+        };
+        let hop = commands.hop(&caller, hop);
+        assert_eq!(hop.port, 22, "unless said");
+        match hop.host_key {
+            HostKeyRule::Any => "any".to_owned(),
+            HostKeyRule::Only(line) => format!("only {line}"),
+            HostKeyRule::Recorded(name, _) => format!("recorded {name}"),
+        }
+    }
+
+    #[test]
+    fn a_backend_chooses_whose_host_key_it_trusts_within_its_project() {
+        assert_eq!(rule(None, None), "any");
+        assert_eq!(rule(Some("ssh-ed25519 A"), Some("x")), "only ssh-ed25519 A");
+        // Nothing that a backend says is the name of a machine of the host.
+        assert_eq!(
+            rule(None, Some("me@10.0.0.1")),
+            "recorded slurm/p1/me%4010.0.0.1"
+        );
+    }
+
+    #[test]
+    fn who_is_not_let_in_has_wrong_credentials() {
+        let refused = RemoteError::KeyRefused {
+            at: "login:22".to_owned(),
+            user: "me".to_owned(),
+        };
+        let error = reason(&refused);
+        assert_eq!(error.kind, ErrorKind::Auth);
+        assert!(error.message.contains("login:22"), "{error}");
+        let invalid = RemoteError::Invalid("no key".to_owned());
+        assert_eq!(reason(&invalid).kind, ErrorKind::Invalid);
+    }
+}

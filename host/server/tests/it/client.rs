@@ -30,6 +30,11 @@ pub(crate) struct Answer {
 impl TestServer {
     /// Without loops, so that rows stay as requests left them.
     pub(crate) fn start(vars: &[(&str, &str)]) -> Self {
+        Self::start_with(vars, PluginsConfig::new(Vec::new()))
+    }
+
+    /// The same with plugins.
+    pub(crate) fn start_with(vars: &[(&str, &str)], plugins: PluginsConfig) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().display().to_string();
         let mut all = BTreeMap::from([
@@ -55,9 +60,7 @@ impl TestServer {
                 .build()
                 .unwrap();
             runtime.block_on(async move {
-                let server = Server::start(settings, PluginsConfig::new(Vec::new()))
-                    .await
-                    .unwrap();
+                let server = Server::start(settings, plugins).await.unwrap();
                 ready.send(server.url().to_owned()).unwrap();
                 let stop = async {
                     // The sender is dropped to stop the server.

@@ -1,4 +1,4 @@
-//! The server over its socket, with a real database and no backends.
+//! The server over its socket, with a real database and no backends, but where one is asked for.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -6,6 +6,9 @@
 )]
 
 mod api;
+mod backends;
+#[path = "../../../../tests/support/plugins/built.rs"]
+mod built;
 mod catalog;
 mod client;
 mod endpoints;
