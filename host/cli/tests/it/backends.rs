@@ -47,3 +47,42 @@ fn every_plugin_is_listed_with_its_state_and_reason() {
         plugins
     );
 }
+
+#[test]
+fn a_new_backend_is_one_folder_and_a_wrong_name_makes_nothing() {
+    let world = World::new();
+    let sdk = concat!(env!("CARGO_MANIFEST_DIR"), "/../../backend-sdk");
+    let new = |name: &str, more: &[&str]| {
+        let usual = ["backend", "new", name, "--path", "made", "--sdk-path", sdk];
+        world.run(&[&usual, more].concat())
+    };
+    let made = world.folder().join("made");
+    let refused = new("aws", &[]);
+    assert_eq!(refused.code, 1, "{}", refused.out);
+    assert!(
+        refused.err.contains("there is a backend `aws` already"),
+        "{}",
+        refused.err
+    );
+    assert!(!made.exists());
+
+    let done = new("ExampleXYZ", &["--kind", "container", "--auth", "basic"]);
+    assert_eq!(done.code, 0, "{}", done.err);
+    for words in ["dstack-backend-examplexyz", "cargo test", "FILL-IN"] {
+        assert!(done.out.contains(words), "{words} in {}", done.out);
+    }
+    let read = |file: &str| std::fs::read_to_string(made.join("examplexyz").join(file)).unwrap();
+    assert!(read("src/compute.rs").contains("ContainerSetup"));
+    assert!(read("src/config.rs").contains("password"));
+    assert!(read("Cargo.toml").contains("backend-sdk/conformance"));
+
+    let told = new("Other", &["--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!(told["package"], "dstack-backend-other");
+    let again = new("Other", &[]);
+    assert!(
+        again.code == 1 && again.err.contains("is there already"),
+        "{}",
+        again.err
+    );
+}
