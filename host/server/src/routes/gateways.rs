@@ -30,26 +30,29 @@ async fn list(
             found.push(app.gateways.get(project, name).await?);
         }
     }
-    if !client.ours {
-        // The official client breaks on a list with a backend that it does not know.
-        found.retain(|gateway| {
-            let backend = gateway.configuration.get("backend");
-            let backend = backend.and_then(serde_json::Value::as_str);
-            backend.is_some_and(|name| is_known(&BackendType::new(name.to_owned())))
-        });
-    }
+    found.retain(|gateway| is_readable(gateway, &client));
     Ok(Json(found))
+}
+
+/// The official client breaks on an answer with a backend that it does not know.
+fn is_readable(gateway: &Gateway, client: &Client) -> bool {
+    let backend = gateway.configuration.get("backend");
+    let backend = backend.and_then(serde_json::Value::as_str);
+    client.ours || backend.is_some_and(|name| is_known(&BackendType::new(name.to_owned())))
 }
 
 async fn get(
     State(app): State<App>,
     InProject(access): InProject,
+    client: Client,
     Body(request): Body<GetGatewayRequest>,
 ) -> Result<Json<Gateway>, ApiError> {
     lists::check_gateway_guest(&app.store, &access, request.name.clone()).await?;
-    Ok(Json(
-        app.gateways.get(access.project.id, request.name).await?,
-    ))
+    let found = app.gateways.get(access.project.id, request.name).await?;
+    if !is_readable(&found, &client) {
+        return Err(ApiError::not_exists("Resource not found"));
+    }
+    Ok(Json(found))
 }
 
 async fn get_plan(

@@ -37,9 +37,13 @@ async fn list_of_project(
 async fn get(
     State(app): State<App>,
     InProject(access): InProject,
+    client: Client,
     Body(request): Body<GetVolumeRequest>,
 ) -> Result<Json<Volume>, ApiError> {
-    Ok(Json(app.volumes.get(&access, request.name).await?))
+    let found = app.volumes.get(&access, request.name).await?;
+    let seen = readable(vec![found], &client).pop();
+    let missing = || ApiError::not_exists("Resource not found");
+    seen.map(Json).ok_or_else(missing)
 }
 
 /// The row is there at once; the disk follows.

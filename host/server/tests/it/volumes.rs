@@ -1,8 +1,9 @@
 //! Volumes and gateways over the API, without the loops: rows as requests leave them.
 
+use dstack_api::server_info::CLIENT_HEADER;
 use serde_json::{Value, json};
 
-use crate::client::TestServer;
+use crate::client::{ADMIN, TestServer};
 use crate::wire::{differences, recorded};
 
 fn create(server: &TestServer, name: &str) -> Value {
@@ -42,6 +43,27 @@ fn a_volume_is_answered_as_the_official_client_recorded_it() {
     assert_eq!(list.as_array().map(Vec::len), Some(1));
     let all = server.ok("/api/volumes/list", json!({"only_active": true}));
     assert_eq!(all[0]["id"], ours["id"]);
+}
+
+#[test]
+fn a_volume_of_an_unknown_backend_is_hidden_from_the_official_client_alone() {
+    let server = TestServer::start(&[]);
+    let configuration =
+        json!({"type": "volume", "backend": "nimbus", "name": "data", "size": 1, "region": "x"});
+    server.ok(
+        "/api/project/main/volumes/create",
+        json!({"configuration": configuration}),
+    );
+    let path = "/api/project/main/volumes/get";
+    let official = server.post(path, json!({"name": "data"}));
+    assert_eq!(official.body["detail"][0]["code"], "resource_not_exists");
+    let bearer = format!("Bearer {ADMIN}");
+    let headers = [
+        ("Authorization", bearer.as_str()),
+        (CLIENT_HEADER, "dstack"),
+    ];
+    let ours = server.send(path, Some(&json!({"name": "data"})), &headers);
+    assert_eq!(ours.body["configuration"]["backend"], "nimbus");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod api_document;
 mod chaos;
 mod crash;
 mod dev_environments;
+mod hangup;
 mod jobs;
 mod official;
 mod plugins;

@@ -82,7 +82,7 @@ fn a_broken_plugin_is_named_and_the_others_work() -> Result<()> {
 }
 
 /// A folder that only we may write, with these plugins in it.
-fn plugin_folder(names: &[&str]) -> Result<tempfile::TempDir> {
+pub(crate) fn plugin_folder(names: &[&str]) -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     for name in names {
@@ -101,14 +101,14 @@ fn put(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn plugin(server: &TestServer, name: &str) -> Result<Value> {
+pub(crate) fn plugin(server: &TestServer, name: &str) -> Result<Value> {
     let list: Value = serde_json::from_str(&server.ok(&["backend", "list", "--json"])?)?;
     let plugins = list["plugins"].as_array().cloned().unwrap_or_default();
     let found = plugins.iter().find(|plugin| plugin["name"] == name);
     Ok(found.cloned().unwrap_or_default())
 }
 
-fn configure(server: &TestServer, config: &str) -> Result<()> {
+pub(crate) fn configure(server: &TestServer, config: &str) -> Result<()> {
     fs::create_dir_all(server.home().join(".dstack/server"))?;
     let text = format!("{config}encryption:\n  keys: []\n");
     fs::write(server.home().join(".dstack/server/config.yml"), text)?;
@@ -116,7 +116,7 @@ fn configure(server: &TestServer, config: &str) -> Result<()> {
 }
 
 /// Asks the backends of a project for offers.
-fn ask_offers(server: &TestServer, project: &str) -> Result<()> {
+pub(crate) fn ask_offers(server: &TestServer, project: &str) -> Result<()> {
     let configuration = json!({
         "type": "task", "name": "look", "image": "scratch", "user": "root", "commands": ["true"],
     });
