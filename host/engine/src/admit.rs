@@ -116,22 +116,29 @@ pub fn run(
     let mut changes = Changes::default();
     let status = row.status.as_str().to_uppercase();
     changes.event(format!("Run submitted. Status: {status}"), &[&row]);
+    // The rest is the server's doing.
+    for event in &mut changes.events {
+        event.actor = Actor::User(new.user_id);
+    }
+    if let Some(service) = &new.service {
+        let is_here = service.url.starts_with('/');
+        let to = if is_here {
+            "run without a gateway"
+        } else {
+            "gateway"
+        };
+        changes.event(format!("Service assigned to {to}"), &[&row]);
+    }
     if next.is_none() {
         if jobs.is_empty() {
             // A service that starts at zero.
             changes.hint(Pipeline::Runs, row.id);
         }
         for job in jobs {
-            changes.event(
-                "Job created on run submission. Status: SUBMITTED",
-                &[&job, &row],
-            );
+            changes.event("Job created on run submission. Status: SUBMITTED", &[&job]);
             changes.hint(Pipeline::JobsSubmitted, job.id);
             changes.new_jobs.push(job);
         }
-    }
-    for event in &mut changes.events {
-        event.actor = Actor::User(new.user_id);
     }
     let id = row.id;
     changes.hint(Pipeline::Runs, id);

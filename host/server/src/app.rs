@@ -19,6 +19,7 @@ use crate::metrics::work::Happened;
 use crate::pipelines::Stats;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
+use crate::readers::Readers;
 use crate::routes::panics::Panics;
 use crate::services::backends::Backends;
 use crate::services::fleets::Fleets;
@@ -148,6 +149,7 @@ pub struct State {
     pub(crate) volumes: Volumes,
     pub(crate) planner: Arc<Planner>,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) readers: Arc<Readers>,
     pub(crate) templates: Templates,
 }
 
@@ -213,6 +215,7 @@ impl App {
                 pulls.clone(),
             ),
             pulls,
+            readers: Arc::default(),
             gateways: Gateways::new(
                 store.clone(),
                 clouds.clone(),
