@@ -121,6 +121,14 @@ impl TestServer {
         self.post_bytes(path, text.as_bytes(), token)
     }
 
+    /// How many handlers panicked, if the server tells its numbers.
+    pub(crate) fn panics(&self) -> u64 {
+        let text = self.get("/metrics").text;
+        let mut lines = text.lines();
+        let count = lines.find_map(|line| line.strip_prefix("dstack_http_panics_total "));
+        count.unwrap().parse().unwrap()
+    }
+
     /// `POST` of bytes as JSON, whatever they are.
     pub(crate) fn post_bytes(&self, path: &str, body: &[u8], token: Option<&str>) -> Answer {
         let mut request = self.agent.post(format!("{}{path}", self.url));
