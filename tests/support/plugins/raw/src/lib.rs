@@ -7,6 +7,7 @@
 )]
 
 mod configurator;
+mod replies;
 
 use dstack_backend_abi::{
     BackendModule, Handle, HostServices, RErr, ROk, RResult, RSlice, RStr, RVec, Reply,
@@ -49,18 +50,7 @@ extern "C" fn call(handle: &Handle, method: u32, _call_id: u64, request: RSlice<
     }
     // SAFETY: a handle of `open`, not closed yet.
     let mode = unsafe { &*handle.raw().cast::<String>() };
-    match mode.as_str() {
-        "malformed" => ROk(RVec::from(b"{\"message\": ".to_vec())),
-        "utf8" => ROk(RVec::from(b"{\"message\": \"\xff\xfe\"}".to_vec())),
-        "huge" => ROk(RVec::from(vec![b' '; 1 << 30])),
-        "strict" if request.as_slice().windows(7).any(|word| word == b"x_newer") => RErr(
-            RVec::from(br#"{"kind": "invalid", "message": "unknown field x_newer"}"#.to_vec()),
-        ),
-        "bad_error" => RErr(RVec::from(b"\xff no JSON \x00".to_vec())),
-        _ => ROk(RVec::from(
-            b"{\"message\": \"good\", \"offers\": []}".to_vec(),
-        )),
-    }
+    replies::of(mode, request.as_slice())
 }
 
 extern "C" fn close(handle: Handle) {
