@@ -308,7 +308,7 @@ fn a_run_without_capacity_says_why() {
      Idle duration   5m
      Max duration    off
 
-    No offers match. Ask for less, or look at what there is: `dstack fleet -v`, `dstack offer`.
+    No offers match. Ask for less, or look at what there is: `dstack fleet -v`, `dstack offer`. Why: pass --explain.
 
     Run t1 submitted
     --- standard error
@@ -317,6 +317,39 @@ fn a_run_without_capacity_says_why() {
     See https://dstack.ai/docs/guides/troubleshooting/#provisioning-fails
     --- exit code 1
     ");
+}
+
+#[test]
+fn an_explanation_names_every_candidate() {
+    let world = World::new();
+    world.write("work/task.yml", TASK);
+    world.server.play(&recorded("task_apply_attached"));
+    let candidate = |kind: &str, name: &str, reason: Value| json!({"kind": kind, "name": name, "fleet": "f1", "count": 3, "reason": reason});
+    let mut offers = candidate("offer", "aws", json!("above `max_price` of $2"));
+    offers["price"] = json!(2.5);
+    offers["region"] = json!("north");
+    offers["example"] = json!("big");
+    let job = json!({"job": "t1-0-0", "candidates": [
+        candidate("fleet", "f1", Value::Null),
+        candidate("instance", "f1-0", json!("it cannot be reached")),
+        offers,
+    ]});
+    let explain = "/api/x/project/main/runs/explain";
+    world.server.on(explain, json!([job]));
+    let shown = world.run(&["apply", "-f", "task.yml", "--explain"]);
+    for line in [
+        "fleet f1",
+        "instance f1-0",
+        "it cannot be reached",
+        "3 of aws",
+        "big, north",
+        "$2.5",
+        "above `max_price` of $2",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let asked = &world.server.bodies(explain)[0]["run_spec"];
+    assert_eq!(asked["configuration"]["type"], "task", "{asked}");
 }
 
 #[test]
