@@ -37,7 +37,7 @@ pub(crate) enum Command {
     /// Check configuration files; schemas for editors
     Config(cmd::config::Args),
     /// Events of a project
-    Event(cmd::event::Args),
+    Event(Box<cmd::event::Args>),
     /// What this project lends to others
     Export(cmd::export::Args),
     /// Fleets of machines
@@ -83,7 +83,7 @@ impl Command {
             Self::Catalog(args) => cmd::catalog::run(args, cx),
             Self::Completion(args) => cmd::completion::run(&args, cx),
             Self::Config(args) => cmd::config::run(&args, cx),
-            Self::Event(args) => cmd::event::run(args, cx),
+            Self::Event(args) => cmd::event::run(*args, cx),
             Self::Export(args) => cmd::export::run(args, cx),
             Self::Fleet(args) => cmd::fleet::run(args, cx),
             Self::Gateway(args) => cmd::gateway::run(args, cx),

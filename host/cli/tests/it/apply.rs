@@ -336,7 +336,9 @@ fn an_explanation_names_every_candidate() {
     ]});
     let explain = "/api/x/project/main/runs/explain";
     world.server.on(explain, json!([job]));
-    let shown = world.run(&["apply", "-f", "task.yml", "--explain"]);
+    let shown = world
+        .run(&["apply", "-f", "task.yml", "--explain"])
+        .to_string();
     for line in [
         "fleet f1",
         "instance f1-0",

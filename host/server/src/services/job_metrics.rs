@@ -88,17 +88,20 @@ fn series(job: &JobRow, points: &[Taken]) -> Vec<Metric> {
     if let Some(resources) = resources {
         all.push(each("cpus_detected_num", &|_| json!(resources.cpus)));
         all.push(each("memory_total_bytes", &|_| {
-            json!(u64::from(resources.memory_mib) * 1024 * 1024)
+            json!(resources.memory_mib * 1024 * 1024)
         }));
     }
     all.extend(gpus(points, &each, resources));
     all
 }
 
+/// Makes a series of what is read from each point.
+type Series<'a> = dyn Fn(&str, &dyn Fn(&Point) -> Value) -> Metric + 'a;
+
 /// The series of GPUs; none if their number changed in between.
 fn gpus(
     points: &[Taken],
-    each: &dyn Fn(&str, &dyn Fn(&Point) -> Value) -> Metric,
+    each: &Series<'_>,
     resources: Option<&dstack_backend_types::Resources>,
 ) -> Vec<Metric> {
     let count = |point: &Point| point.gpus_util_percent.len();
@@ -111,7 +114,7 @@ fn gpus(
         return all;
     }
     if let Some(gpu) = resources.and_then(|resources| resources.gpus.first()) {
-        let bytes = u64::from(gpu.memory_mib) * 1024 * 1024;
+        let bytes = gpu.memory_mib * 1024 * 1024;
         all.push(each("gpu_memory_total_bytes", &|_| json!(bytes)));
     }
     for gpu in 0..number {

@@ -193,9 +193,12 @@ fn seeds(document: &Value) -> BTreeMap<String, Vec<Value>> {
             if request.is_object() {
                 let path = path.split('?').next().unwrap();
                 let mut parts: Vec<&str> = path.split('/').collect();
-                if matches!(parts.get(2), Some(&"project")) && parts.len() > 3 {
-                    parts[3] = "{project_name}";
-                } else if parts.get(2) == Some(&"projects") && parts.len() > 4 {
+                let least = match parts.get(2) {
+                    Some(&"project") => 4,
+                    Some(&"projects") => 5,
+                    _ => usize::MAX,
+                };
+                if parts.len() >= least {
                     parts[3] = "{project_name}";
                 }
                 all.entry(parts.join("/"))
