@@ -336,7 +336,8 @@ def isolated(world):
     world.run_job(
         runner,
         "gw=$(ip route | awk '/default/ {print $3}'); "
-        "ask() { printf 'GET /api/healthcheck HTTP/1.0\\r\\n\\r\\n' | nc -w 3 $1 $2; }; "
+        # Who hangs up before the answer gets none.
+        "ask() { (printf 'GET /api/healthcheck HTTP/1.0\\r\\n\\r\\n'; sleep 1) | nc -w 3 $1 $2; }; "
         f"for host in 127.0.0.1 $gw; do ask $host {port}; done; echo asked $gw; ask 127.0.0.1 10999",
     )
     _, log = world.outcome(runner)
