@@ -38,9 +38,6 @@ const OFFICIAL: &str = "dstack==0.22.5";
 /// The server that plays AWS, from PyPI.
 const MOTO: &str = "moto[server]==5.2.5";
 
-/// The package that tries an API by its document, from PyPI.
-const SCHEMATHESIS: &str = "schemathesis==4.32.5";
-
 /// Installs, starts and makes everything that tests need. What is already there is used as it is.
 ///
 /// # Errors
@@ -51,8 +48,7 @@ pub(crate) fn prepare() -> Result<()> {
     small_image()?;
     slurm::chroot()?;
     python_environment("official-clients", OFFICIAL, "the official clients")?;
-    python_environment("moto", MOTO, "moto, which plays AWS")?;
-    python_environment("schemathesis", SCHEMATHESIS, "schemathesis")
+    python_environment("moto", MOTO, "moto, which plays AWS")
 }
 
 fn is_root() -> bool {

@@ -23,7 +23,6 @@ mod openapi;
 mod resources;
 mod roles;
 mod runs;
-mod schemathesis;
 mod support;
 mod tokens;
 mod uploads;
