@@ -99,11 +99,10 @@ fn check_elf(file: &Path, arch: &str) -> Result<()> {
     }
     let loader = b"/lib64/ld-linux";
     let other = b"/lib/ld-linux";
-    let interpreted = content.get(..4096).is_some_and(|head| {
-        [&loader[..], &other[..]]
-            .iter()
-            .any(|name| head.windows(name.len()).any(|at| at == *name))
-    });
+    let head = content.get(..4096).unwrap_or(&content);
+    let interpreted = [&loader[..], &other[..]]
+        .iter()
+        .any(|name| head.windows(name.len()).any(|at| at == *name));
     if interpreted {
         bail!(
             "{} is not static: old machines could not run it",
