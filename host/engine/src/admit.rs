@@ -15,6 +15,7 @@ use dstack_api::runs::{RunSpec, RunStatus, ServiceSpec};
 use jiff::Timestamp;
 
 use crate::changes::{Actor, Changes, Pipeline};
+use crate::events::loud;
 use crate::ids::{Ids, JobId, ProjectId, RunId, UserId};
 use crate::model::{JobRow, RunRow, Stop};
 use crate::{schedule, spec};
@@ -114,20 +115,33 @@ pub fn run(
     // Made in any case, so that a specification that cannot become jobs is refused now, not when it fires.
     let jobs = jobs(&row, defaults, now, ids)?;
     let mut changes = Changes::default();
-    changes.event(format!("run submitted ({})", row.status), &[&row]);
+    changes.event(
+        format!("Run submitted. Status: {}", loud(&row.status)),
+        &[&row],
+    );
+    // The rest is the server's doing.
+    for event in &mut changes.events {
+        event.actor = Actor::User(new.user_id);
+    }
+    if let Some(service) = &new.service {
+        let is_here = service.url.starts_with('/');
+        let to = if is_here {
+            "run without a gateway"
+        } else {
+            "gateway"
+        };
+        changes.event(format!("Service assigned to {to}"), &[&row]);
+    }
     if next.is_none() {
         if jobs.is_empty() {
             // A service that starts at zero.
             changes.hint(Pipeline::Runs, row.id);
         }
         for job in jobs {
-            changes.event("job created", &[&job, &row]);
+            changes.event("Job created on run submission. Status: SUBMITTED", &[&job]);
             changes.hint(Pipeline::JobsSubmitted, job.id);
             changes.new_jobs.push(job);
         }
-    }
-    for event in &mut changes.events {
-        event.actor = Actor::User(new.user_id);
     }
     let id = row.id;
     changes.hint(Pipeline::Runs, id);

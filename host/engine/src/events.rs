@@ -1,5 +1,6 @@
 //! Sentences of events, and the checked status changes that make them.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use dstack_api::instances::{InstanceStatus, InstanceTerminationReason};
@@ -133,10 +134,7 @@ impl Changes {
     pub fn job_becomes(&mut self, job: &JobRow, next: JobStatus) {
         debug_assert!(job.status.can_become(next), "{} -> {next}", job.status);
         self.job(job).status = Some(next);
-        self.event(
-            format!("job status changed {} -> {next}", job.status),
-            &[job],
-        );
+        self.event(moved("Job", &job.status, &next), &[job]);
         if let Some(pipeline) = Pipeline::of_job(next) {
             self.hint(pipeline, job.id);
         }
@@ -157,7 +155,7 @@ impl Changes {
         );
         let told = message
             .as_deref()
-            .map(|m| format!(": {m}"))
+            .map(|m| format!(" ({m})"))
             .unwrap_or_default();
         let patch = self.job(job);
         patch.status = Some(JobStatus::Terminating);
@@ -170,13 +168,7 @@ impl Changes {
         if job.status == JobStatus::Running && !job.spec.probes.is_empty() {
             self.end_probes.push(job.id);
         }
-        self.event(
-            format!(
-                "job status changed {} -> terminating ({reason}){told}",
-                job.status
-            ),
-            &[job],
-        );
+        self.event(ended("Job", &job.status, &reason, &told), &[job]);
         self.hint(Pipeline::JobsTerminating, job.id);
         self.hint(Pipeline::Runs, job.run_id);
     }
@@ -189,10 +181,7 @@ impl Changes {
             instance.status
         );
         self.instance(instance).status = Some(next);
-        self.event(
-            format!("instance status changed {} -> {next}", instance.status),
-            &[instance],
-        );
+        self.event(moved("Instance", &instance.status, &next), &[instance]);
         self.hint(Pipeline::Instances, instance.id);
     }
 
@@ -205,17 +194,14 @@ impl Changes {
     ) {
         let told = message
             .as_deref()
-            .map(|m| format!(": {m}"))
+            .map(|m| format!(" ({m})"))
             .unwrap_or_default();
         let patch = self.instance(instance);
         patch.status = Some(InstanceStatus::Terminating);
         patch.termination_reason = Some(Some(reason));
         patch.termination_reason_message = Some(message);
         self.event(
-            format!(
-                "instance status changed {} -> terminating ({reason}){told}",
-                instance.status
-            ),
+            ended("Instance", &instance.status, &reason, &told),
             &[instance],
         );
         self.hint(Pipeline::Instances, instance.id);
@@ -225,10 +211,7 @@ impl Changes {
     pub fn run_becomes(&mut self, run: &RunRow, next: RunStatus) {
         debug_assert!(run.status.can_become(next), "{} -> {next}", run.status);
         self.run(run).status = Some(next);
-        self.event(
-            format!("run status changed {} -> {next}", run.status),
-            &[run],
-        );
+        self.event(moved("Run", &run.status, &next), &[run]);
         self.hint(Pipeline::Runs, run.id);
     }
 
@@ -237,13 +220,23 @@ impl Changes {
         let patch = self.run(run);
         patch.status = Some(RunStatus::Terminating);
         patch.termination_reason = Some(Some(reason));
-        self.event(
-            format!(
-                "run status changed {} -> terminating ({reason})",
-                run.status
-            ),
-            &[run],
-        );
+        self.event(ended("Run", &run.status, &reason, ""), &[run]);
         self.hint(Pipeline::Runs, run.id);
     }
+}
+
+/// A word as messages have it: scripts and people look for status and reason in capitals.
+pub(crate) fn loud(word: &impl Display) -> String {
+    word.to_string().to_uppercase()
+}
+
+/// What the event of a changed status says.
+pub(crate) fn moved(what: &str, old: &impl Display, new: &impl Display) -> String {
+    format!("{what} status changed {} -> {}", loud(old), loud(new))
+}
+
+/// The same when the end begins; `told` is empty, or has its own space and brackets.
+fn ended(what: &str, old: &impl Display, reason: &impl Display, told: &str) -> String {
+    let (old, reason) = (loud(old), loud(reason));
+    format!("{what} status changed {old} -> TERMINATING. Termination reason: {reason}{told}")
 }

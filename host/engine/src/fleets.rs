@@ -63,7 +63,7 @@ pub fn plan(view: &View, ids: &mut Ids) -> Changes {
                 ..FleetPatch::of(fleet.id)
             };
             changes.fleets.push(patch);
-            changes.event("fleet status changed active -> terminating", &[&**fleet]);
+            changes.event("Fleet status changed ACTIVE -> TERMINATING", &[&**fleet]);
             changes
         }
         FleetStatus::Submitted | FleetStatus::Active => consolidate(view, ids),
@@ -107,7 +107,7 @@ fn terminating(view: &View) -> Changes {
             ..FleetPatch::of(fleet.id)
         });
         changes.event(
-            "fleet status changed terminating -> terminated",
+            "Fleet status changed TERMINATING -> TERMINATED",
             &[&**fleet],
         );
     } else {
@@ -160,7 +160,7 @@ fn consolidate(view: &View, ids: &mut Ids) -> Changes {
         let row = new_instance(fleet, view.now, InstanceId(ids.uuid()));
         changes.hint(Pipeline::Instances, row.id);
         changes.event(
-            "instance created to reach the number of nodes",
+            "Instance created to reach the number of nodes",
             &[&row, &**fleet],
         );
         changes.new_instances.push(NewInstance {
@@ -199,7 +199,7 @@ fn consolidate(view: &View, ids: &mut Ids) -> Changes {
     }
     if attempt >= ATTEMPTS {
         changes.event(
-            "fleet consolidation stopped after 15 attempts; an update of the fleet resumes it",
+            "Fleet consolidation stopped after 15 attempts; an update of the fleet resumes it",
             &[&**fleet],
         );
     } else {
@@ -277,7 +277,7 @@ pub fn delete(view: &View, numbers: Option<&[u32]>) -> Result<Changes, InUse> {
         };
         changes.fleets.push(patch);
         changes.event(
-            "fleet status changed active -> terminating",
+            "Fleet status changed ACTIVE -> TERMINATING",
             &[&*view.fleet],
         );
         changes.hint(Pipeline::Fleets, view.fleet.id);

@@ -28,6 +28,7 @@ use jiff::Timestamp;
 
 use crate::changes::{Changes, Guard, InstancePatch, Pipeline};
 use crate::combine::Wanted;
+use crate::events::{loud, moved};
 use crate::ids::Ids;
 use crate::job_running::{secs, signed};
 use crate::job_submitted::lost_rows;
@@ -391,7 +392,7 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
     }
     if instance.unreachable {
         changes.instance(instance).unreachable = Some(false);
-        changes.event("instance became reachable", &[instance]);
+        changes.event("Instance became reachable", &[instance]);
         changes.freed.push(instance.fleet_id);
         for job in &view.jobs {
             changes.hint(Pipeline::JobsRunning, job.id);
@@ -412,7 +413,7 @@ fn healthy(view: &View, report: Option<&(HealthStatus, Option<String>)>) -> Chan
                 .unwrap_or_default();
             changes.event(
                 format!(
-                    "instance health changed {} -> {health}{why}",
+                    "Instance health changed {} -> {health}{why}",
                     instance.health
                 ),
                 &[instance],
@@ -450,7 +451,7 @@ fn silent(view: &View, why: &str) -> Changes {
         return Changes::later(CHECK_AGAIN);
     }
     changes.instance(instance).unreachable = Some(true);
-    changes.event(format!("instance became unreachable: {why}"), &[instance]);
+    changes.event(format!("Instance became unreachable: {why}"), &[instance]);
     changes
 }
 
@@ -510,7 +511,7 @@ fn gone(view: &View, changes: &mut Changes, reason: Reason, message: Option<Stri
     let instance = &view.instance;
     let why = message
         .as_deref()
-        .map(|m| format!(": {m}"))
+        .map(|m| format!(" ({m})"))
         .unwrap_or_default();
     let patch: &mut InstancePatch = changes.instance(instance);
     patch.status = Some(Status::Terminated);
@@ -524,8 +525,9 @@ fn gone(view: &View, changes: &mut Changes, reason: Reason, message: Option<Stri
     patch.deleted = Some(!is_seen);
     changes.event(
         format!(
-            "instance status changed {} -> terminated ({reason}){why}",
-            instance.status
+            "{}. Termination reason: {}{why}",
+            moved("Instance", &instance.status, &Status::Terminated),
+            loud(&reason)
         ),
         &[instance],
     );

@@ -478,7 +478,7 @@ fn heard(view: &View, fill: impl FnOnce(&mut Changes)) -> Changes {
     };
     if view.job.disconnected_at.is_some() {
         changes.job(&view.job).disconnected_at = Some(None);
-        changes.event("job became reachable", &[&view.job]);
+        changes.event("Job became reachable", &[&view.job]);
     }
     fill(&mut changes);
     changes
@@ -504,7 +504,7 @@ fn silent(view: &View, why: &str) -> Changes {
             let mut changes = Changes::later(Duration::from_secs(2));
             changes.guards.push(own_guard(view));
             changes.job(job).disconnected_at = Some(Some(view.now));
-            changes.event(format!("job became unreachable: {why}"), &[job]);
+            changes.event(format!("Job became unreachable: {why}"), &[job]);
             changes
         }
     }

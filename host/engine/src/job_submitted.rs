@@ -254,7 +254,7 @@ fn take_pool(view: &View, needs: &[Need<'_>], volumes: &Choices) -> Option<Chang
     let busy = instance.busy_blocks + offer.blocks;
     let total = offer.total_blocks;
     changes.event(
-        format!("job assigned to instance, {busy}/{total} blocks busy"),
+        format!("Job assigned to instance. {busy}/{total} blocks busy"),
         &[job, *instance],
     );
     after_placement(view, best.facts.fleet.id, &mut changes);
@@ -298,7 +298,10 @@ fn order(
             let max = if is_first { Some(1) } else { max };
             before.guards.push(Guard::FleetHasRoom(fleet.id, max));
             before.job(&view.job).instance_id = Some(Some(id));
-            before.event("instance created for a job", &[&row, &view.job]);
+            before.event(
+                "Instance created for job. Instance status: PENDING",
+                &[&row, &view.job],
+            );
             before.new_instances.push(NewInstance {
                 row,
                 number_it: true,

@@ -192,7 +192,7 @@ pub fn conclude(view: &View, ask: &Ask, answer: &Answer) -> Changes {
             let patch = changes.job(job);
             patch.stop = Some(Stop::Sent);
             patch.remove_at = Some(Some(until));
-            changes.event("graceful stop requested", &[job]);
+            changes.event("Graceful stop requested", &[job]);
             changes
         }
         (Ask::Pull { .. }, Answer::Pulled(pulled, more)) => {
@@ -268,7 +268,7 @@ fn not_removed(view: &View, why: &str) -> Changes {
         // The next check that succeeds looks for tasks without a job.
         patch.health_checked_at = Some(None);
         changes.event(
-            format!("instance became unreachable: a task could not be removed: {why}"),
+            format!("Instance became unreachable: a task could not be removed: {why}"),
             &[instance],
         );
     }
@@ -339,7 +339,7 @@ fn finish(view: &View) -> Changes {
             let busy = instance.busy_blocks.saturating_sub(job.blocks);
             let total = instance.total_blocks.unwrap_or(0);
             changes.event(
-                format!("job unassigned from instance, {busy}/{total} blocks busy"),
+                format!("Job unassigned from instance. {busy}/{total} blocks busy"),
                 &[job, instance],
             );
         } else if instance.status == InstanceStatus::Pending && instance.owner_job == Some(job.id) {

@@ -149,7 +149,7 @@ fn active(view: &View, ids: &mut Ids) -> Changes {
 /// The jobs of a run could be made when it was submitted, so this is the server's own fault.
 fn unmakeable(view: &View, why: &admit::AdmitError) -> Changes {
     let mut changes = Changes::later(LOOK);
-    changes.event(format!("jobs could not be made: {why}"), &[&view.run]);
+    changes.event(format!("Jobs could not be made: {why}"), &[&view.run]);
     changes.run_ends(&view.run, RunTerminationReason::ServerError);
     changes
 }

@@ -156,7 +156,7 @@ pub fn update(view: &View, new: &FleetSpec, ids: &mut Ids) -> Result<Changes, In
             changes.instance(instance).deleted = Some(true);
         }
         let row = pending(&fleet, &host, view.now, InstanceId(ids.uuid()));
-        changes.event("instance created on fleet update", &[&row, &fleet]);
+        changes.event("Instance created on fleet update", &[&row, &fleet]);
         changes.hint(Pipeline::Instances, row.id);
         changes.new_instances.push(NewInstance {
             row,

@@ -18,6 +18,7 @@ use crate::metrics::work::Happened;
 use crate::pipelines::Stats;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
+use crate::readers::Readers;
 use crate::services::backends::Backends;
 use crate::services::fleets::Fleets;
 use crate::services::gateways::Gateways;
@@ -138,6 +139,7 @@ pub struct State {
     pub(crate) volumes: Volumes,
     pub(crate) planner: Arc<Planner>,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) readers: Arc<Readers>,
     pub(crate) templates: Templates,
 }
 
@@ -204,6 +206,7 @@ impl App {
                 pulls.clone(),
             ),
             pulls,
+            readers: Arc::default(),
             gateways: Gateways::new(
                 store.clone(),
                 clouds.clone(),

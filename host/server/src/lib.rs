@@ -31,6 +31,7 @@ pub mod pipelines;
 mod plugin_care;
 pub mod ports;
 mod pulls;
+mod readers;
 mod registry;
 pub mod roles;
 mod routes;

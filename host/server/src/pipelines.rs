@@ -48,6 +48,7 @@ use crate::machines::Machines;
 use crate::metrics::work::Happened;
 use crate::ports::Clouds;
 use crate::pulls::Pulls;
+use crate::readers::Readers;
 use crate::services::keyring::Keyring;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
@@ -80,6 +81,7 @@ pub(crate) struct Context {
     pub(crate) facts: facts::Facts,
     pub(crate) log_times: job_logs::LastTimes,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) readers: Arc<Readers>,
     pub(crate) stats: Stats,
     /// This server among those of the database, until it ends.
     pub(crate) replica: Uuid,
@@ -98,6 +100,7 @@ pub(crate) struct Parts {
     pub(crate) hints: Hints,
     pub(crate) tasks: Tasks,
     pub(crate) pulls: Arc<Pulls>,
+    pub(crate) readers: Arc<Readers>,
     pub(crate) stats: Stats,
     pub(crate) happened: Arc<Happened>,
 }
@@ -141,6 +144,7 @@ impl Context {
             facts: facts::Facts::default(),
             log_times: job_logs::LastTimes::default(),
             pulls: parts.pulls,
+            readers: parts.readers,
             stats: parts.stats,
             replica: Uuid::new_v4(),
             happened: parts.happened,

@@ -219,6 +219,7 @@ impl Server {
                 hints,
                 tasks: tasks.clone(),
                 pulls: app.pulls.clone(),
+                readers: app.readers.clone(),
                 stats,
                 happened: app.happened.clone(),
             });

@@ -4,7 +4,7 @@
 
 use dstack_engine::changes::{Changes, Guard, Hint, NewInstance, Pipeline};
 use dstack_engine::model::InstanceRow;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::error::DbError;
 use crate::lease::{self, Lease, LeaseKey};
@@ -188,8 +188,13 @@ fn write(tx: &mut dyn Tx, changes: &Changes, now: Timestamp) -> Result<(), DbErr
     for job in &changes.end_probes {
         probes::end(tx, *job)?;
     }
+    // Lists go by time: what happened in one step keeps its order.
+    let mut at = now;
     for event in &changes.events {
-        events::insert_row(tx, event, now)?;
+        events::insert_row(tx, event, at)?;
+        at = at
+            .saturating_add(SignedDuration::from_micros(1))
+            .unwrap_or(at);
     }
     for row in &changes.cleanup {
         cleanups::add(tx, row, now)?;

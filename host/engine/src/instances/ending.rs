@@ -62,7 +62,7 @@ pub(super) fn not_ended(view: &View, why: &str) -> Changes {
         None => {
             changes.instance(instance).first_end_failure_at = Some(Some(view.now));
             changes.event(
-                format!("instance could not be ended yet: {why}"),
+                format!("Instance could not be ended yet: {why}"),
                 &[instance],
             );
         }

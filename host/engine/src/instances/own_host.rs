@@ -100,7 +100,7 @@ pub(super) fn unprepared(view: &View, why: &str, is_final: bool, was_entered: bo
     }
     if instance.termination_reason_message.as_deref() != Some(why) {
         changes.instance(instance).termination_reason_message = Some(Some(why.to_owned()));
-        changes.event(format!("the host is not ready yet: {why}"), &[instance]);
+        changes.event(format!("The host is not ready yet: {why}"), &[instance]);
     }
     changes
 }
@@ -139,7 +139,7 @@ pub(super) fn cleared(view: &View, answer: &Answer) -> Changes {
             if !is_final && patience && was_ours {
                 if since.is_none() {
                     changes.instance(instance).first_end_failure_at = Some(Some(view.now));
-                    changes.event(format!("the host is not cleared yet: {why}"), &[instance]);
+                    changes.event(format!("The host is not cleared yet: {why}"), &[instance]);
                 }
                 changes.look_again = Some(Duration::from_secs(3));
                 return changes;
@@ -151,7 +151,7 @@ pub(super) fn cleared(view: &View, answer: &Answer) -> Changes {
     if let Some(why) = over {
         changes.event(
             format!(
-                "the host was not cleared: {why}; to clear it by hand, stop dstack-shim and remove \
+                "The host was not cleared: {why}; to clear it by hand, stop dstack-shim and remove \
                  /usr/local/bin/dstack-shim, /usr/local/bin/dstack-runner, /etc/systemd/system/dstack-shim.service \
                  and the line `# added by dstack` of authorized_keys"
             ),

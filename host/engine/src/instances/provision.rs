@@ -176,7 +176,7 @@ fn made(view: &View, order: &Provision, offer: &Offer, data: &JobProvisioningDat
         "{} of {} in {}",
         offer.instance.name, offer.backend, offer.region
     );
-    changes.event(format!("instance provisioned: {from}"), &[instance]);
+    changes.event(format!("Instance provisioned: {from}"), &[instance]);
     changes.look_again = Some(Duration::ZERO);
     changes
 }

@@ -39,7 +39,7 @@ pub(super) fn register(view: &View, changes: &mut Changes) {
         return;
     }
     changes.job(job).registered = Some(true);
-    changes.event("service replica is ready", &[job]);
+    changes.event("Service replica is ready", &[job]);
     // A rollout goes on.
     changes.hint(Pipeline::Runs, job.run_id);
 }

@@ -119,7 +119,7 @@ pub(super) fn submit(
             changes.guards.push(Guard::LatestSubmission(old.id));
             new.submission_num = old.submission_num + 1;
         }
-        changes.event(format!("job created {why}"), &[&new, run]);
+        changes.event(format!("Job created {why}. Status: SUBMITTED"), &[&new]);
         changes.hint(Pipeline::JobsSubmitted, new.id);
         changes.new_jobs.push(new);
     }

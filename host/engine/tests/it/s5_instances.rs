@@ -292,7 +292,7 @@ fn s5_health_is_asked_every_minute_and_changes_are_told() {
         changes
             .events
             .iter()
-            .any(|event| event.message == "instance health changed healthy -> failure: xid 79")
+            .any(|event| event.message == "Instance health changed healthy -> failure: xid 79")
     );
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dstack_agent_protocol::shim::TaskStatus;
 use dstack_engine::changes::{Changes, Pipeline};
 use dstack_engine::ids::JobId;
-use dstack_engine::job_running::{self, Answer, Ask, Plan, TaskState, View};
+use dstack_engine::job_running::{self, Answer, Ask, Plan, Pulled, TaskState, View};
 use dstack_engine::model::InstanceRow;
 use dstack_engine::view::provisioning_timeout;
 use dstack_remote::Address;
@@ -16,6 +16,10 @@ use dstack_store::{DbError, Tx, views};
 use super::driver::{Pipe, StepError, finish};
 use super::{Context, facts, job_logs, own_hosts, runner_orders, volume_calls, watch};
 use crate::machines::{TaskOrder, not_there, pulled, runner_port, task_state};
+use crate::readers::LOOK;
+
+/// Where a job's own SSH server listens.
+const SSH_PORT: u16 = 10022;
 
 /// The pipeline.
 pub(super) struct JobsRunning;
@@ -45,12 +49,23 @@ impl Pipe for JobsRunning {
         match job_running::plan(&view) {
             Plan::Change(changes) => {
                 cx.watches.drop_job(id);
+                cx.readers.forget(id);
                 finish(&cx, lease, changes).await
             }
             Plan::Ask(ask) => {
-                let asked = ask_agent(&cx, &view, &ask).await?;
+                let asked = if cx.readers.is_held(id) {
+                    match held(&cx, &view).await? {
+                        Some(asked) => asked,
+                        None => return finish(&cx, lease, Changes::later(LOOK)).await,
+                    }
+                } else {
+                    ask_agent(&cx, &view, &ask).await?
+                };
                 view.now = cx.now();
-                let changes = job_running::conclude(&view, &ask, &asked.answer);
+                let mut changes = job_running::conclude(&view, &ask, &asked.answer);
+                if cx.readers.is_held(id) {
+                    changes.look_again = Some(LOOK);
+                }
                 let next = next_watch(&view, &ask, &asked, &changes);
                 let look_again = finish(&cx, lease, changes).await?;
                 if let (Some(at), Some(target), Some(rest)) = (asked.at, next, look_again)
@@ -132,7 +147,7 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
                     let mut report = pulled(&answer, true);
                     report.stored =
                         job_logs::store(cx, &project.name, &view.run.name, job, answer).await;
-                    Answer::Pulled(report)
+                    Answer::Pulled(kept_for_readers(cx, view, report))
                 }
                 Err(error) if error.is_refused() => Answer::NotUp,
                 Err(error) => Answer::Unreachable(error.to_string()),
@@ -159,6 +174,45 @@ async fn ask_agent(cx: &Context, view: &View, ask: &Ask) -> Result<Asked, StepEr
         at: Some(at),
         task,
     })
+}
+
+/// The report without its end, if that is to wait for somebody who reads the log at the job.
+fn kept_for_readers(cx: &Context, view: &View, report: Pulled) -> Pulled {
+    let job = &view.job;
+    let can_be_entered = job
+        .runtime_data
+        .as_ref()
+        .and_then(|data| data.ports.as_ref())
+        .is_some_and(|ports| ports.contains_key(&SSH_PORT));
+    let (run, started, now) = (job.run_id, job.started_at, cx.now());
+    if can_be_entered && cx.readers.hold(run, job.id, started, &report, now) {
+        return Pulled {
+            ended: None,
+            ..report
+        };
+    }
+    report
+}
+
+/// What a job tells whose end waits; `None` while it still does. Its runner ends by itself once its log was read.
+async fn held(cx: &Context, view: &View) -> Result<Option<Asked>, StepError> {
+    let job = &view.job;
+    let mut is_read = true;
+    if let Some(data) = job.provisioning_data.as_deref() {
+        let project = facts::project(cx, job.project_id).await?;
+        let owner = facts::owner(cx, &project, job.project_id, view.instance.as_ref()).await?;
+        if let Ok(at) = own_hosts::way(cx, data, &owner).await?
+            && let Ok(Some(info)) = cx.machines.task(&at, &job.id.to_string()).await
+        {
+            is_read = info.status == TaskStatus::Terminated;
+        }
+    }
+    let end = cx.readers.release(job.id, is_read, cx.now());
+    Ok(end.map(|end| Asked {
+        answer: Answer::Pulled(end),
+        at: None,
+        task: None,
+    }))
 }
 
 /// Gives the shim the job's task.

@@ -10,10 +10,11 @@ use dstack_api::runs::{
     RunPlan, StopRunsRequest,
 };
 use dstack_backend_types::BackendType;
+use dstack_engine::ids::RunId;
 use serde::Serialize;
 
 use super::table::Operation;
-use crate::app::App;
+use crate::app::{App, now};
 use crate::compat::Client;
 use crate::compat::old;
 use crate::compat::view::{self, Show};
@@ -74,7 +75,11 @@ pub(super) async fn apply(
     client: Client,
     StrictBody(request): StrictBody<ApplyRunPlanRequest>,
 ) -> Result<Response, ApiError> {
-    shown(app.runs.apply(&access, request).await?, &client)
+    let run = app.runs.apply(&access, request).await?;
+    if !client.ours && client.version.is_some() {
+        app.readers.expect(RunId(run.id), now());
+    }
+    shown(run, &client)
 }
 
 /// `stop`: asks the named runs to end. Unknown and finished names are skipped; the pipelines do the stopping.

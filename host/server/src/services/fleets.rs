@@ -1,5 +1,6 @@
 //! Fleets and their instances: plan, apply, look, delete.
 
+mod machine;
 pub(crate) mod own_hosts;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::app::{HintSink, Permissions, chance, now};
 use crate::compat::view::is_as_shown;
 use crate::error::ApiError;
 use crate::extract::{Access, Authenticated};
+use machine::{labelled, view};
 use own_hosts::{Logins, without_keys};
 
 const CHANGED: &str =
@@ -543,55 +545,5 @@ fn show(whole: Whole) -> Fleet {
             .iter()
             .map(|instance| view(instance, &project, &row.name))
             .collect(),
-    }
-}
-
-fn labelled(tx: &mut dyn Tx, row: &InstanceRow) -> Result<Instance, ApiError> {
-    let project = projects::get(tx, row.project_id)?
-        .map(|project| project.name)
-        .unwrap_or_default();
-    let fleet = fleets::get(tx, row.fleet_id)?
-        .map(|fleet| fleet.name.to_string())
-        .unwrap_or_default();
-    Ok(view(row, &project, &fleet))
-}
-
-fn view(row: &InstanceRow, project: &str, fleet: &str) -> Instance {
-    let machine = row.provisioning_data.as_deref();
-    let offer = row.offer.as_deref();
-    Instance {
-        id: row.id.0,
-        project_name: project.to_owned(),
-        backend: machine
-            .map(|machine| machine.backend.clone())
-            .or_else(|| offer.map(|offer| offer.backend.clone())),
-        instance_type: machine
-            .map(|machine| machine.instance_type.clone())
-            .or_else(|| offer.map(|offer| offer.instance.clone())),
-        name: row.name.to_string(),
-        fleet_id: Some(row.fleet_id.0),
-        fleet_name: Some(fleet.to_owned()),
-        instance_num: row.instance_num,
-        job_name: None,
-        hostname: machine.and_then(|machine| machine.hostname.clone()),
-        status: row.status,
-        unreachable: row.unreachable,
-        health_status: row.health,
-        termination_reason: row
-            .termination_reason
-            .map(|reason| reason.as_str().to_owned()),
-        termination_reason_message: row.termination_reason_message.clone(),
-        created: row.created_at,
-        finished_at: row.finished_at,
-        region: machine
-            .map(|machine| machine.region.clone())
-            .or_else(|| offer.map(|offer| offer.region.clone())),
-        availability_zone: machine.and_then(|machine| machine.availability_zone.clone()),
-        price: machine
-            .map(|machine| machine.price)
-            .or_else(|| offer.map(|offer| offer.price)),
-        total_blocks: row.total_blocks,
-        busy_blocks: row.busy_blocks,
-        gpu_driver: machine.and_then(|machine| machine.gpu_driver.clone()),
     }
 }

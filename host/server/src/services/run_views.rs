@@ -158,12 +158,13 @@ fn submission(
             .termination_reason
             .and_then(JobTerminationReason::error)
             .map(str::to_owned),
-        probes: spec
-            .probes
+        // Nobody probes a job that does not run yet.
+        probes: record
+            .probe_streaks
             .iter()
-            .enumerate()
-            .map(|(num, _)| jobs::Probe {
-                success_streak: record.probe_streaks.get(num).copied().unwrap_or(0),
+            .zip(&spec.probes)
+            .map(|(streak, _)| jobs::Probe {
+                success_streak: *streak,
             })
             .collect(),
         image_pull_progress: pulls

@@ -30,16 +30,19 @@ pub(crate) struct Answer {
 impl TestServer {
     /// Without loops, so that rows stay as requests left them.
     pub(crate) fn start(vars: &[(&str, &str)]) -> Self {
+        let mut all = vec![("DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED", "")];
+        all.extend(vars);
+        Self::with_loops(&all)
+    }
+
+    /// With everything that a server does by itself.
+    pub(crate) fn with_loops(vars: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().display().to_string();
         let mut all = BTreeMap::from([
             ("HOME".to_owned(), home),
             ("DSTACK_SERVER_PORT".to_owned(), "0".to_owned()),
             ("DSTACK_SERVER_ADMIN_TOKEN".to_owned(), ADMIN.to_owned()),
-            (
-                "DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED".to_owned(),
-                String::new(),
-            ),
         ]);
         all.extend(
             vars.iter()
@@ -94,6 +97,34 @@ impl TestServer {
             None => request.send_empty(),
         };
         answered(answer.unwrap())
+    }
+
+    /// A request as it is, without following redirects; status and text of the answer.
+    pub(crate) fn raw(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(String, String)],
+        body: &[u8],
+    ) -> (u16, String) {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .build()
+            .into();
+        let mut request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let mut answer = if method == "GET" {
+            agent.run(request.body(()).unwrap()).unwrap()
+        } else {
+            agent.run(request.body(body).unwrap()).unwrap()
+        };
+        let text = answer.body_mut().read_to_string().unwrap();
+        (answer.status().as_u16(), text)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
