@@ -54,6 +54,13 @@ fn the_backend_conforms_on_moto() {
         .config(crate::cloud::config())
         .catalog(crate::CATALOG)
         .provider(bed.url.as_str())
-        .only(["create", "terminate", "volumes", "gateways", "placement", "listing"])
+        .only([
+            "create",
+            "terminate",
+            "volumes",
+            "gateways",
+            "placement",
+            "listing",
+        ])
         .run();
 }

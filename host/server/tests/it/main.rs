@@ -13,6 +13,7 @@ mod exports;
 mod images;
 mod limits;
 mod metrics;
+mod replay;
 mod resources;
 mod roles;
 mod runs;
