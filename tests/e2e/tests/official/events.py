@@ -46,8 +46,6 @@ holds("newest first", everything[0].recorded_at >= everything[-1].recorded_at)
 first = api.events.list(within_projects=[project.project_id], limit=3)
 rest = api.events.list(within_projects=[project.project_id], prev_recorded_at=first[-1].recorded_at, prev_id=first[-1].id)
 check("pages", [it.id for it in first + rest], [it.id for it in everything])
-refused("two filters", ClientError, "Server validation error", lambda: api.events.list(target_runs=[run.id], target_jobs=[job]))
-refused("no limit", ClientError, "Server validation error", lambda: api.events.list(limit=0))
 ann = user(api, "ann")
 check("a stranger's", [it.message for it in ann.events.list()], ["User token refreshed", "User created"])
 mine = ann.events.list()[0]
